@@ -1,0 +1,111 @@
+"""The values that travel through the house, with their shapes."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Scalar = Float[Tensor, ""]
+Losses = dict[str, Tensor]
+
+ALL = 99
+"""Train every stage of the backbone."""
+
+
+class InputError(ValueError):
+    """Something a person gave us cannot be used. Says what was found, what was needed, what to do."""
+
+
+class Latents(NamedTuple):
+    """What a backbone says of some images."""
+
+    z: Float[Tensor, "batch dim"]
+    map: Float[Tensor, "batch channels height width"] | None = None  # before the last stage, for methods that branch there
+
+
+class Batch(NamedTuple):
+    """Some images, each seen in several views. The truth of unlabelled images is not in here."""
+
+    views: list[Tensor]  # each batch × image
+    labels: Int[Tensor, " batch"]  # −1 where unlabelled
+    rows: Int[Tensor, " batch"]  # place in the dataset
+    notes: dict[str, Tensor]  # what one hook writes down for the next, a row per image
+
+
+class Survey(NamedTuple):
+    """Latents of every image of the discovery set, in eval mode, without augmentation."""
+
+    features: Float[Tensor, "all dim"]
+    labels: Int[Tensor, " all"]  # −1 where unlabelled
+
+
+class Now(NamedTuple):
+    """Where in the run we are. Order, views, methods' draws and the learning rate are functions of it."""
+
+    seed: int
+    epoch: int
+    epochs: int
+    step: int = 0  # within the epoch
+    steps: int = 1
+
+    @property
+    def progress(self) -> float:
+        """Share of the run that is over; ramps, starts and rates are written in it."""
+        return (self.epoch + self.step / self.steps) / self.epochs
+
+    def random(self, purpose: str) -> torch.Generator:
+        """A generator that depends on this moment and the purpose, and on nothing else."""
+        return generator(self.seed, self.epoch, self.step, purpose)
+
+    def first(self, start: float) -> bool:
+        """Whether this is the first epoch at or after this share of the run."""
+        return self.epoch / self.epochs >= start > (self.epoch - 1) / self.epochs
+
+    def every(self, interval: float, start: float = 0.0) -> bool:
+        """Whether a multiple of `interval` after `start` (shares of the run) falls on this epoch."""
+        since = self.epoch - round(start * self.epochs)
+        return since >= 0 and since % max(1, round(interval * self.epochs)) == 0
+
+
+def generator(*key: int | str) -> torch.Generator:
+    """A random generator seeded by a hash of the key: equal keys, equal draws, on every machine."""
+    digest = hashlib.sha256(" ".join(map(str, key)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+class Problem(NamedTuple):
+    """How many classes there are, and whether labelled images take part."""
+
+    dim: int
+    known: int  # always the true number
+    novel: int
+    labelled: bool = True  # False in two stages: no labelled image comes
+    rows: int = 0  # images in the discovery set
+
+    @property
+    def classes(self) -> int:
+        """Classes in the discovery set; Spacing's c."""
+        return self.novel + (self.known if self.labelled else 0)
+
+
+def constant(progress: float) -> float:
+    """The schedule that does nothing."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a method is trained: plain values; a budget replaces some of them."""
+
+    epochs: int
+    batch: int
+    rate: float
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    decay: float = 1e-4
+    schedule: Callable[[float], float] = constant  # of progress; there is no scheduler object to save
+    views: tuple[str, ...] = ("weak", "weak")  # kinds in data/views.py
+    trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
