@@ -2,4 +2,6 @@
 
 from jaxtyping import install_import_hook
 
-install_import_hook("newfound", "tests.shapes.checked")
+from tests import shapes
+
+install_import_hook("newfound", f"{shapes.__name__}.checked")

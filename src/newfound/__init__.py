@@ -1,1 +1,37 @@
-"""newfound."""
+"""newfound finds the new categories in a pile of unlabelled images.
+
+The public names load what they need when they are first used, so that importing the package is cheap.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "Discovery": "newfound.discovery.result",
+    "Images": "newfound.data.sources",
+    "InputError": "newfound.types",
+    "METHODS": "newfound.methods",
+    "Method": "newfound.methods.base",
+    "Model": "newfound.networks.model",
+    "Problem": "newfound.types",
+    "Recipe": "newfound.methods.base",
+    "Run": "newfound.discovery.settings",
+    "Spacing": "newfound.methods.spacing",
+    "SpacingLoss": "newfound.methods.spacing",
+    "StageOne": "newfound.discovery.settings",
+    "Sum": "newfound.methods.base",
+    "discover": "newfound.discovery.discover",
+    "pretrain": "newfound.discovery.discover",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'newfound' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

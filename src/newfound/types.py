@@ -1,7 +1,8 @@
 """The values that travel through the house, with their shapes."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -9,15 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound.errors import InputError as InputError
+
 Scalar = Float[Tensor, ""]
 Losses = dict[str, Tensor]
 
 ALL = 99
 """Train every stage of the backbone."""
-
-
-class InputError(ValueError):
-    """Something a person gave us cannot be used. Says what was found, what was needed, what to do."""
 
 
 class Latents(NamedTuple):
@@ -75,6 +74,14 @@ def generator(*key: int | str) -> torch.Generator:
     """A random generator seeded by a hash of the key: equal keys, equal draws, on every machine."""
     digest = hashlib.sha256(" ".join(map(str, key)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+@contextmanager
+def seeded(*key: int | str) -> Iterator[None]:
+    """Within it torch's global draws, which initial weights come from, are a function of the key."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator(*key).initial_seed())
+        yield
 
 
 class Problem(NamedTuple):

@@ -1,0 +1,5 @@
+"""`python -m newfound`, also under torchrun."""
+
+from newfound.cli import main
+
+main()

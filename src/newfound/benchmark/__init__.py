@@ -1,0 +1,1 @@
+"""Published rows, and the demonstration on the embedded images."""

@@ -1,0 +1,274 @@
+"""The commands. Nothing heavy is imported before one of them runs."""
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Toml
+
+from newfound.discovery.settings import Run, StageOne
+from newfound.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pandas import DataFrame
+    from rich.progress import TaskID
+
+app = App(
+    name="newfound",
+    help="Finds the new categories in a pile of unlabelled images.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+app.meta.group_parameters = "Common"
+
+Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
+Flat = Parameter(name="*")
+
+
+@app.command
+def demo(*, all: bool = False, seeds: int = 1, output: Folder = Path("runs/demo")) -> None:
+    """Find ten kinds of drawings among a thousand that nobody labelled: real images, two minutes on two cores.
+
+    Example: newfound demo
+
+    Parameters
+    ----------
+    all: add the controls: pairs alone, and the presets dcn, paper and author of Spacing.
+    seeds: repeat with that many seeds, and write results/demo.json.
+    output: where everything goes.
+    """
+    import pandas as pd
+
+    from newfound.benchmark.demo import comparison, demonstrate, write_results
+
+    with _telling() as progress:
+        rows = demonstrate(output, everything=all, seeds=seeds, command=_command(), progress=progress)
+    if seeds > 1:
+        write_results(rows, Path("results/demo.json"), _command())
+    columns = ["1000 drawings of 10 unknown kinds", "accuracy", "NMI"]
+    _table(pd.DataFrame(comparison(rows.to_dict("records")), columns=columns), f"mean of {seeds} seeds")
+    _say(f"Report: {output / 'report.html'}")
+
+
+@app.command
+def pretrain(
+    *,
+    known: Path,
+    output: Folder,
+    stage: Annotated[StageOne, Flat] = StageOne(),
+    seed: int = 0,
+    device: str = "auto",
+    overwrite: bool = False,
+    resume: bool = False,
+) -> None:
+    """Stage one: learn from labelled images; leaves a model folder without any image in it.
+
+    Example: newfound pretrain --known photos/known -o model/
+
+    Parameters
+    ----------
+    known: folder of labelled images, a folder a class.
+    output: the model folder to write.
+    seed: same seed, machine and threads: same result, to the byte.
+    device: auto (an accelerator where there is one) or cpu.
+    overwrite: replace a model that is already there.
+    resume: go on where an interrupted run stopped.
+    """
+    from newfound.discovery.discover import pretrain as run
+
+    with _telling() as progress:
+        run(known, output=output, stage=stage, seed=seed, device=device, overwrite=overwrite, resume=resume, progress=progress)
+    _say(f"The model is in {output}. Next: newfound discover --model {output} --unlabelled DIR --classes N -o run/")
+
+
+@app.command
+def discover(
+    *,
+    unlabelled: Path,
+    classes: int,
+    output: Folder,
+    known: Path | None = None,
+    model: Path | None = None,
+    run: Annotated[Run, Flat] = Run(),
+    stage: Annotated[StageOne, Flat] = StageOne(),
+    truth: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> None:
+    """Find the classes in a pile of images.
+
+    Single-stage: newfound discover --known photos/known --unlabelled photos/new --classes 5 -o run/
+    Two-stage:    newfound discover --model model/ --unlabelled photos/new --classes 5 -o run/
+
+    Parameters
+    ----------
+    unlabelled: folder of images to find classes in, flat or nested.
+    classes: how many classes to find.
+    output: the run folder to write.
+    known: folder of labelled images, a folder a class.
+    model: model folder that newfound pretrain wrote; the labelled images are not needed then.
+    truth: the folders right below the unlabelled one are the true classes: used for the metrics, nothing else.
+    overwrite: replace a run that is already there.
+    resume: go on where an interrupted run stopped.
+    """
+    from newfound.discovery.discover import discover as start
+
+    with _telling() as progress:
+        found = start(
+            unlabelled=unlabelled,
+            classes=classes,
+            known=known,
+            model=model,
+            output=output,
+            run=run,
+            stage=stage,
+            truth=truth,
+            overwrite=overwrite,
+            resume=resume,
+            progress=progress,
+            command=_command(),
+        )
+    _table(found.summary(), f"{len(found.classes)} classes in {len(found.paths)} images")
+    if found.scores:
+        _say("Against the truth: " + ", ".join(f"{k} {v:.3f}" for k, v in found.scores.items() if isinstance(v, float)))
+    _say(f"Report: {output / 'report.html'}")
+
+
+@app.command
+def predict(
+    run: Path, images: Path, *, output: Folder = Path("predictions.csv"), overwrite: bool = False
+) -> None:
+    """Say which discovered class new images belong to; writes path, class, distance, confidence.
+
+    Example: newfound predict run/ photos/more -o more.csv
+
+    Parameters
+    ----------
+    run: run folder that newfound discover wrote.
+    images: folder of new images.
+    output: the CSV file to write.
+    overwrite: replace a file that is already there.
+    """
+    from newfound import files
+    from newfound.discovery.result import Discovery
+
+    if output.exists() and not overwrite:
+        raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
+    table = Discovery.load(run).predict(images)
+    files.write(output, table.to_csv(index=False, lineterminator="\n"))
+    _say(f"{len(table)} images in {output}")
+
+
+@app.command
+def report(run: Path) -> None:
+    """Write the report of a run anew: one HTML file that needs nothing else.
+
+    Example: newfound report run/
+
+    Parameters
+    ----------
+    run: run folder that newfound discover wrote.
+    """
+    from newfound.discovery.pages import write_report
+    from newfound.discovery.result import Discovery
+
+    write_report(Discovery.load(run), run / "report.html")
+    _say(f"Report: {run / 'report.html'}")
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Path | None = None,
+) -> None:
+    """Read settings from a file first, if one is named.
+
+    Parameters
+    ----------
+    config: settings file, such as a run's config.toml; flags win over it.
+    """
+    app.config = [] if config is None else [Toml(config, must_exist=True)]
+    app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def main() -> None:
+    """Run a command. Exit code 2 with one message for what a person can mend, 130 when interrupted."""
+    try:
+        app.meta(exit_on_error=False, print_error=False, result_action="return_value")
+    except KeyboardInterrupt:
+        _fail("stopped. Finished epochs are kept; the same command with --resume goes on.", 130)
+    except CycloptsError as error:
+        _fail(f"{error} See newfound --help.", 2)
+    except InputError as error:
+        _fail(str(error), 2)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"newfound: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _first() -> bool:
+    """Whether this process talks; asked before torch is loaded."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _say(text: str) -> None:
+    if _first():
+        print(text)
+
+
+def _command() -> str:
+    return shlex.join(["newfound", *sys.argv[1:]])
+
+
+def _table(rows: "DataFrame", title: str) -> None:
+    """Print a table to a person."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not _first():
+        return
+    table = Table(title=title)
+    for column in rows.columns:
+        table.add_column(str(column), justify="right" if rows[column].dtype.kind in "if" else "left")
+    for row in rows.itertuples(index=False):
+        table.add_row(*(escape(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row))
+    Console().print(table)
+
+
+@contextmanager
+def _telling() -> "Iterator[Callable[[str, int, dict[str, float]], None]]":
+    """Show what is going on: log lines, and a progress bar for every stage."""
+    from rich.console import Console
+    from rich.logging import RichHandler
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, quiet=not _first())
+    handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
+    log = logging.getLogger("newfound")
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console) as bars:
+
+            tasks: dict[str, TaskID] = {}
+
+            def progress(stage: str, epochs: int, row: dict[str, float]) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=epochs)
+                bars.update(tasks[stage], completed=int(row["epoch"]))
+
+            yield progress
+    finally:
+        log.removeHandler(handler)

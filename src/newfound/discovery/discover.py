@@ -1,0 +1,247 @@
+"""pretrain and discover: from folders to folders that are enough for a person who never opens Python."""
+
+import logging
+import os
+import platform
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from newfound import files, parallel
+from newfound.data.batches import Data
+from newfound.data.sources import Images, class_folders, folder_truth, pile
+from newfound.data.splits import check_apart, check_leaks
+from newfound.discovery.find import Progress, about, check, find, silent, training
+from newfound.discovery.pages import write_report
+from newfound.discovery.result import Discovery
+from newfound.discovery.settings import Run, StageOne
+from newfound.functional.metrics import scores
+from newfound.methods.stage_one import Supervised
+from newfound.networks.model import Model
+from newfound.training.loop import estimate
+from newfound.training.pretrain import beginner
+from newfound.training.pretrain import pretrain as learn
+from newfound.types import InputError
+
+log = logging.getLogger("newfound")
+
+
+def pretrain(
+    known: str | Path | Images,
+    *,
+    output: str | Path | None = None,
+    stage: StageOne | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Model:
+    """Learn the known classes from labelled images; with `output`, write the model folder."""
+    stage = stage or StageOne()
+    labelled = known if isinstance(known, Images) else class_folders(Path(known), stage.size)
+    settings = {"known": _place(known), "seed": seed, "device": device} | asdict(stage)
+    with _work(output, "pretrain", settings, overwrite=overwrite, resume=resume) as folder:
+        keep = None if folder is None else folder / CHECKPOINT
+        model = stage_one(labelled, stage, seed, device=device, progress=progress, keep=keep, resume=resume)
+        if folder is not None and parallel.first():
+            model.save(folder)
+    return model
+
+
+def stage_one(
+    labelled: Images,
+    stage: StageOne,
+    seed: int,
+    *,
+    device: str = "auto",
+    progress: Progress = silent,
+    keep: Path | None = None,
+    resume: bool = False,
+) -> Model:
+    """Learn the known classes with these settings."""
+    if len(labelled.classes) < 2:
+        raise InputError(f"Found {len(labelled.classes)} known class; learning needs at least 2 (a folder each).")
+    budget = replace(Supervised.training, epochs=stage.pretrain_epochs, rate=stage.pretrain_rate)
+    learner = beginner(labelled, seed, width=stage.width, stride=stage.stride)
+    seconds = estimate(learner, Data(labelled.pixels, labelled.labels), budget, device=device)
+    log.info(
+        f"Learning {len(labelled.classes)} known classes from {len(labelled)} images: "
+        f"{budget.epochs} epochs, {about(seconds)}."
+    )
+    return learn(
+        learner,
+        labelled,
+        budget,
+        seed,
+        device=device,
+        progress=lambda row: progress("pretrain", budget.epochs, row),
+        keep=keep,
+        resume=resume,
+    )
+
+
+def discover(
+    *,
+    unlabelled: str | Path | Images,
+    classes: int,
+    known: str | Path | Images | None = None,
+    model: str | Path | Model | None = None,
+    output: str | Path | None = None,
+    run: Run | None = None,
+    stage: StageOne | None = None,
+    truth: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress = silent,
+    command: str = "newfound.discover(…)",
+) -> Discovery:
+    """Find the classes in a pile of images; with `output`, write the run folder.
+
+    With `known` alone, stage one learns from the labelled images, then both sets are seen at once (single-stage).
+    With `model` alone, the labelled images are not needed (two-stage). With both, stage one is not run again.
+    `truth` says that the first folder level under `unlabelled` names the true classes: for the metrics alone.
+    """
+    began, run, stage = time.perf_counter(), run or Run(), stage or StageOne()
+    if known is None and model is None:
+        raise InputError(
+            "Neither labelled images nor a model were given; one is needed to know what a class is. "
+            "Give labelled images (--known DIR) or a model folder that `newfound pretrain` wrote (--model DIR)."
+        )
+    if not isinstance(known, Images | None) and not isinstance(unlabelled, Images):
+        check_apart(Path(known), Path(unlabelled))
+    start = Model.load(Path(model)) if isinstance(model, str | Path) else model
+    size = stage.size if start is None else start.size
+    new = unlabelled if isinstance(unlabelled, Images) else pile(Path(unlabelled), size)
+    labelled = known if isinstance(known, Images | None) else class_folders(Path(known), size)
+    if labelled is not None:
+        check_leaks(labelled, new)
+        if start is not None and start.classes != labelled.classes:
+            raise InputError(
+                f"The model knows {_few(start.classes)}; the labelled images are of {_few(labelled.classes)}. "
+                "Give the labelled images that the model learnt from, or leave one of the two out."
+            )
+    check(run, new, classes, labelled)
+    answers = folder_truth(new) if truth else None
+    settings = {"unlabelled": _place(unlabelled), "known": _place(known), "model": _place(model)}
+    settings |= {"classes": classes, "truth": truth} | asdict(run) | asdict(stage)
+
+    with _work(output, "discover", settings, overwrite=overwrite, resume=resume) as folder:
+        if start is None:
+            assert labelled is not None  # one of the two was given
+            keep = None if folder is None else folder / f"stage-one-{CHECKPOINT}"
+            start = stage_one(labelled, stage, run.seed, device=run.device, progress=progress, keep=keep, resume=resume)
+        keep = None if folder is None else folder / CHECKPOINT
+        found = find(start, new, classes, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
+        if answers is not None:
+            labels, names = answers
+            found.scores = scores(labels, found.cluster, classes)
+            found.truth = tuple(names[label] for label in labels.tolist())
+        found.facts = facts(found, run, labelled, command) | {"took": about(time.perf_counter() - began)}
+        if folder is not None and parallel.first():
+            found.save(folder)
+            write_report(found, folder / "report.html")
+    if new.skipped:
+        log.warning(f"{len(new.skipped)} files could not be read and were left out:\n  " + "\n  ".join(new.skipped))
+    return found
+
+
+def facts(found: Discovery, run: Run, labelled: Images | None, command: str) -> dict[str, str]:
+    """How a discovery was made, for people."""
+    budget = training(run)
+    stages = "two-stage, without the labelled images" if labelled is None else f"single-stage, with {len(labelled)} labelled images"
+    return {
+        "command": command,
+        "images": f"{len(found.paths)} unlabelled",
+        "setting": stages,
+        "classes": f"{len(found.centres)} (given)",
+        "method": run.method,
+        "read by": ("k-means on unit latents" if found.unit else "k-means on latents") + " of the last epoch",
+        "budget": f"{budget.epochs} epochs, batch {budget.batch}, learning rate {budget.rate}",
+        "seed": str(run.seed),
+        "versions": versions(),
+    }
+
+
+def versions() -> str:
+    """Versions of what a result may depend on."""
+    parts = [f"{name} {version(name)}" for name in ("newfound", "torch", "numpy", "scikit-learn")]
+    return ", ".join([*parts, f"Python {platform.python_version()}", f"{torch.get_num_threads()} threads"])
+
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@contextmanager
+def _work(
+    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool
+) -> Iterator[Path | None]:
+    """Claim the output folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done."""
+    if output is None:
+        yield None
+        return
+    folder = Path(output)
+    config = {task: {key: value for key, value in settings.items() if value is not None}}
+    claim(folder, config, overwrite=overwrite, resume=resume)
+    if not parallel.first():
+        yield folder
+        return
+    files.write(folder / "config.toml", tomli_w.dumps(config))
+    handler = logging.FileHandler(folder / "log.txt", mode="a" if resume else "w", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield folder
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
+        checkpoint.unlink()
+
+
+def claim(folder: Path, config: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
+    """Refuse a folder that holds something else, or a run that nobody asked to overwrite or resume."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    written = folder / "config.toml"
+    if not written.is_file():
+        raise InputError(f"{folder} holds other files; a run needs a folder of its own. Give another place with -o.")
+    if overwrite:
+        for old in (*folder.glob(f"*{CHECKPOINT}"), folder / "discovery.json", folder / "model.json"):
+            old.unlink(missing_ok=True)
+        return
+    if not resume:
+        raise InputError(
+            f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
+            "or go on with an interrupted one with --resume."
+        )
+    try:
+        before = tomllib.loads(written.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{written} cannot be read ({error}); begin anew with --overwrite.") from error
+    if before != config:
+        old, new = next(iter(before.values()), {}), next(iter(config.values()))
+        differs = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        raise InputError(
+            f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
+            "Resume with the same ones (--config), or begin anew with --overwrite."
+        )
+
+
+def _place(source: Any) -> str | None:
+    """A folder as it is written into `config.toml`; images and models in memory have none."""
+    return os.path.abspath(source) if isinstance(source, str | Path) else None  # noqa: PTH100 (keeps symlinks)
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return f"{len(names)} classes ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -1,0 +1,151 @@
+"""find: a model and a pile of images → the classes in it."""
+
+import copy
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from newfound import methods
+from newfound.data.batches import Data
+from newfound.data.sources import Images
+from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
+from newfound.discovery.settings import Run
+from newfound.functional.cluster import Clustering, kmeans
+from newfound.networks.model import Model
+from newfound.training.loop import Learner, Row, estimate, fit
+from newfound.types import ALL, InputError, Problem, Training, constant, generator, seeded
+
+log = logging.getLogger("newfound")
+
+Progress = Callable[[str, int, Row], None]
+"""Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
+
+
+def silent(stage: str, epochs: int, row: Row) -> None:
+    """The progress that says nothing."""
+
+
+def training(run: Run) -> Training:
+    """The host's training at this budget: every stage of the small network learns, under the wider views."""
+    host = methods.parse(run.method)[0].training
+    return replace(
+        host,
+        epochs=min(run.epochs, host.epochs),  # k-means trains nothing
+        rate=run.rate,
+        batch=run.batch,
+        schedule=constant,
+        trains=ALL,
+        views=("affine",) * len(host.views),
+    )
+
+
+def find(
+    model: Model,
+    unlabelled: Images,
+    classes: int,
+    *,
+    labelled: Images | None = None,
+    run: Run | None = None,
+    progress: Progress = silent,
+    keep: Path | None = None,
+    resume: bool = False,
+) -> Discovery:
+    """Train the method on the pile (and the labelled images, in single-stage), then read classes off by k-means.
+
+    The model given is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
+    """
+    run = run or Run()
+    check(run, unlabelled, classes, labelled)
+    model = copy.deepcopy(model)
+    problem = Problem(
+        model.backbone.dim,
+        known=len(model.classes),
+        novel=classes,
+        labelled=labelled is not None,
+        rows=len(unlabelled) + (0 if labelled is None else len(labelled)),
+    )
+    with seeded(run.seed, "method"):
+        method = methods.build(run.method, problem, model)
+    budget = training(run)
+    learner, data = Learner(model.backbone, method, budget.trains), together(unlabelled, labelled)
+    if budget.epochs:
+        seconds = estimate(learner, data, budget, device=run.device)
+        log.info(f"Discovery with {run.method}: {budget.epochs} epochs of {len(data)} images, {about(seconds)}.")
+    rows = fit(
+        learner,
+        data,
+        budget,
+        run.seed,
+        device=run.device,
+        progress=lambda row: progress("discover", budget.epochs, row),
+        keep=keep,
+        resume=resume,
+    )
+    features = embed(model, unlabelled)
+    model.backbone.cpu()
+    unit = methods.parse(run.method)[-1].reading == "unit k-means"
+    space = F.normalize(features, dim=1) if unit else features
+    found = read(space, classes, run.seed)
+    return Discovery(
+        model,
+        paths=unlabelled.names,
+        features=features,
+        centres=found.centres,
+        cluster=found.assignment,
+        unit=unit,
+        thumbnails=thumbnails(unlabelled.pixels, space, found),
+        rows=rows,
+        skipped=unlabelled.skipped,
+    )
+
+
+def check(run: Run, unlabelled: Images, classes: int, labelled: Images | None) -> None:
+    """Refuse what cannot work, before any long work."""
+    recipes = methods.parse(run.method)
+    if labelled is None and any(recipe.labelled == "needed" for recipe in recipes):
+        raise InputError(f"{run.method} needs labelled images while it discovers; give them too (--known).")
+    if not 1 <= classes <= len(unlabelled):
+        raise InputError(
+            f"Asked for {classes} classes in {len(unlabelled)} images; ask for at least 1 and at most one an image."
+        )
+
+
+def together(unlabelled: Images, labelled: Images | None) -> Data:
+    """The discovery set: the labelled images, if they take part, then the unlabelled ones with label −1."""
+    hidden = torch.full_like(unlabelled.labels, -1)
+    if labelled is None:
+        return Data(unlabelled.pixels, hidden)
+    channels = max(labelled.pixels.shape[1], unlabelled.pixels.shape[1])
+    pixels = [images.pixels.expand(-1, channels, -1, -1) for images in (labelled, unlabelled)]
+    return Data(torch.cat(pixels), torch.cat([labelled.labels, hidden]))
+
+
+def read(features: Float[Tensor, "n dim"], classes: int, seed: int) -> Clustering:
+    """Classes by k-means on latents, as the paper reads them; the largest cluster comes first."""
+    found = kmeans(features, classes, generator(seed, "reading"))
+    order = torch.bincount(found.assignment, minlength=classes).argsort(descending=True, stable=True)
+    return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
+
+
+def thumbnails(
+    pixels: UInt8[Tensor, "n channels height width"], features: Float[Tensor, "n dim"], found: Clustering
+) -> dict[int, Tensor]:
+    """Small copies of each cluster's most and least typical images."""
+    away = torch.cdist(features, found.centres).gather(1, found.assignment[:, None])[:, 0]
+    kept = {}
+    for cluster in range(len(found.centres)):
+        rows = (found.assignment == cluster).nonzero()[:, 0]
+        rows = rows[away[rows].argsort(stable=True)].tolist()
+        kept |= {row: pixels[row] for row in rows[:EXEMPLARS] + rows[-DOUBTFUL:]}
+    return kept
+
+
+def about(seconds: float) -> str:
+    """A rough time in words."""
+    return f"about {seconds / 60:.0f} min" if seconds >= 90 else f"about {max(1, round(seconds))} s"

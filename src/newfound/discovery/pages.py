@@ -1,0 +1,73 @@
+"""Discovery → the plain values of a report."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from newfound import files
+from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery
+from newfound.report.maps import flatten
+from newfound.report.page import Exemplar, Found, Page, render
+
+
+def write_report(found: Discovery, path: Path, comparison: Sequence[tuple[str, float, float]] = ()) -> None:
+    """Write the report of a discovery: one HTML file that needs nothing else."""
+    files.write(path, render(page(found, comparison)))
+
+
+def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) -> Page:
+    """What the report shows of a discovery; `comparison` sets other methods beside it (title, accuracy, NMI)."""
+    shown, points = flatten(found.features.numpy(), seed=0)
+    place = {number: i for i, number in enumerate(found.classes)}
+    of = np.array([place[found.group[cluster]] for cluster in found.cluster.tolist()])
+    table = found.assignments()
+    classes = [_class(found, table, number, np.flatnonzero(of == i)) for number, i in place.items()]
+    return Page(
+        title=f"{len(classes)} classes in {len(of)} images",
+        lead=_lead(found),
+        classes=classes,
+        points=points,
+        assignments=of[shown],
+        captions=[found.paths[row] for row in shown],
+        curves=_curves(found),
+        metrics=None if found.scores is None else {k: v for k, v in found.scores.items() if isinstance(v, float)},
+        measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. The truth was used for "
+        "these numbers and the captions alone, never while learning.",
+        comparison=list(comparison),
+        facts=found.facts,
+        skipped=list(found.skipped),
+    )
+
+
+def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarray) -> Found:
+    ordered = table.iloc[members].sort_values("distance", kind="stable")
+    kept = [
+        Exemplar(line.path, found.thumbnails[row].permute(1, 2, 0).numpy(), line.confidence)
+        for row, line in zip(ordered.index, ordered.itertuples(), strict=True)
+        if row in found.thumbnails
+    ]
+    typical = kept[: max(1, min(EXEMPLARS, len(kept) - DOUBTFUL))]
+    return Found(
+        name=found.names[number],
+        size=len(members),
+        coherence=float(ordered["confidence"].mean()),
+        exemplars=typical,
+        doubtful=kept[len(typical) :][-DOUBTFUL:][::-1],
+        truth=None if found.truth is None else dict(Counter(found.truth[row] for row in members)),
+    )
+
+
+def _lead(found: Discovery) -> str:
+    sizes = found.summary()["size"]
+    return (
+        f"newfound sorted {len(found.paths)} unlabelled images into {len(found.classes)} classes of "
+        f"{sizes.min()} to {sizes.max()} images, knowing {len(found.model.classes)} other classes."
+    )
+
+
+def _curves(found: Discovery) -> dict[str, list[float]]:
+    names = [name for name in (found.rows[0] if found.rows else {}) if name not in ("epoch", "seconds")]
+    return {name: [row[name] for row in found.rows] for name in names}

@@ -1,0 +1,37 @@
+"""The settings a person may choose. Plain values: the command line reads them without loading torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StageOne:
+    """How the known classes are learnt."""
+
+    pretrain_epochs: int = 10
+    """Passes over the labelled images in stage one."""
+    pretrain_rate: float = 0.2
+    """Its peak learning rate."""
+    size: int = 32
+    """Pixels of a side that images are brought to."""
+    width: int = 16
+    """Width of the network; the paper's is 64."""
+    stride: int = 2
+    """Stride of its first convolution; the paper's is 1."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How new classes are found."""
+
+    method: str = "pairs+spacing"
+    """How classes are found; a+b adds b to a."""
+    epochs: int = 15
+    """Passes over the discovery set."""
+    rate: float = 0.02
+    """Learning rate."""
+    batch: int = 128
+    """Images a step."""
+    seed: int = 0
+    """Same seed, machine and threads: same result, to the byte."""
+    device: str = "auto"
+    """auto (an accelerator where there is one) or cpu."""

@@ -1,0 +1,125 @@
+"""Method: everything that happens to latents. Sum: several at once. Recipe: how a published method is built and trained."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from newfound.networks.model import Model
+from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
+
+Reading = Literal["head", "k-means", "unit k-means"]
+
+
+class Method(nn.Module, ABC):
+    """Everything that happens to latents. Only `forward` must be written.
+
+    `forward` changes no state: same latents, same moment, same losses (running statistics of a method's own
+    BatchNorm excepted). What is not learnt by gradient lives in buffers and moves in `before_epoch` and
+    `after_step` alone.
+    """
+
+    reads_map = False
+    """Whether it needs `Latents.map`."""
+
+    @abstractmethod
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """Named losses of the whole batch, already weighted; their sum is what the optimiser sees.
+
+        What `after_step` will need of them goes into `batch.notes`.
+        """
+
+    def prepare(self, batch: Batch, now: Now) -> Batch:
+        """Look at the images before the backbone does: append a view (it becomes `latents[-1]`), or let a frozen
+        network look and leave a note with one row per image.
+        """
+        return batch
+
+    def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
+        """Start or refresh state. Calling `survey` costs a pass over the data, shared by all who call it."""
+
+    def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
+        """Move buffers, project parameters, once the optimiser has moved the backbone.
+
+        `latents` and notes are those of `forward`; `embed(0)` is what the moved backbone says of view 0.
+        """
+
+    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"] | None:
+        """Scores of the head: known classes first, then novel; or novel alone. None where there is no head."""
+        return None
+
+    def log(self) -> dict[str, float]:
+        """What to write down after an epoch, from the state."""
+        return {}
+
+
+@final
+class Sum(Method):
+    """Several methods on the same latents; `Sum()` of none is plain k-means.
+
+    L = Σ_m L_m
+    """
+
+    def __init__(self, *methods: Method):
+        super().__init__()
+        self.methods = nn.ModuleList(methods)
+        self.reads_map = any(method.reads_map for method in methods)
+
+    def _each(self) -> list[Method]:
+        return list(self.methods)  # type: ignore[arg-type]  # a ModuleList forgets what it holds
+
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """The losses of all; a name used twice is refused."""
+        losses: Losses = {}
+        for method in self._each():
+            more = method(latents, batch, now)
+            if twice := losses.keys() & more.keys():
+                raise ValueError(f"Two methods of a sum both call a loss {sorted(twice)}; rename one of them.")
+            losses |= more
+        return losses
+
+    def prepare(self, batch: Batch, now: Now) -> Batch:
+        """Each looks in turn, and sees what the ones before appended."""
+        for method in self._each():
+            batch = method.prepare(batch, now)
+        return batch
+
+    def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
+        """Each in turn; the survey is made at most once."""
+        for method in self._each():
+            method.before_epoch(survey, now)
+
+    def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
+        """Each in turn."""
+        for method in self._each():
+            method.after_step(latents, batch, embed, now)
+
+    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"] | None:
+        """Scores of the first that has a head."""
+        return next((scores for m in self._each() if (scores := m.logits(features)) is not None), None)
+
+    def log(self) -> dict[str, float]:
+        """All that any of them logs."""
+        return {name: value for method in self._each() for name, value in method.log().items()}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published method: how it is built, trained and read."""
+
+    paper: str
+    build: Callable[[Problem, Model], Method]
+    labelled: Literal["needed", "optional", "unused"]
+    training: Training
+    reading: Reading  # the headline; every reading that exists is stored
+
+
+def unlabelled(batch: Batch, problem: Problem) -> Bool[Tensor, " batch"]:
+    """Which rows are unlabelled. In two stages all must be: the labelled images have stayed behind."""
+    mask = batch.labels < 0
+    if not problem.labelled and not mask.all():
+        raise ValueError("A labelled row came to a two-stage problem; give unlabelled images alone (labels −1).")
+    return mask

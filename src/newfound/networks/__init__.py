@@ -1,0 +1,1 @@
+"""Images → latents, latents → logits."""

@@ -1,0 +1,126 @@
+"""Model: all that stage one leaves behind, and the folder it travels in."""
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from newfound import files
+from newfound.networks.backbone import Backbone
+from newfound.networks.resnet import SmallResNet
+from newfound.types import InputError, Latents
+
+VERSION = 1
+BACKBONES: dict[str, type[SmallResNet]] = {"small-resnet-18": SmallResNet}
+
+
+@dataclass
+class Model:
+    """All that stage one leaves: no image, no file name."""
+
+    backbone: Backbone
+    size: int  # pixels of a side
+    channels: int
+    classes: tuple[str, ...]  # names of the known classes, in the order of the head's outputs
+    head: nn.Linear | None = None
+    means: Float[Tensor, "known dim"] | None = None  # of the known classes' latents
+    spread: Float[Tensor, "dim dim"] | None = None  # their shared within-class covariance
+
+    def save(self, folder: Path) -> None:
+        """Write `model.safetensors` and `model.json`."""
+        about = {
+            "format": "newfound model",
+            "version": VERSION,
+            "backbone": {"kind": _kind(self.backbone)} | self.backbone.settings(),
+            "size": self.size,
+            "channels": self.channels,
+            "classes": list(self.classes),
+        }
+        tensors = {f"backbone.{name}": tensor for name, tensor in self.backbone.state_dict().items()}
+        if self.head is not None:
+            tensors |= {f"head.{name}": tensor for name, tensor in self.head.state_dict().items()}
+        tensors |= {name: t for name, t in (("means", self.means), ("spread", self.spread)) if t is not None}
+        files.write_tensors(folder / "model.safetensors", tensors)
+        files.write(folder / "model.json", json.dumps(about, indent=1, ensure_ascii=False))
+
+    @staticmethod
+    def load(folder: Path) -> "Model":
+        """Read a model folder; a folder that is none, another version's or damaged is refused."""
+        about = _about(folder)
+        try:
+            tensors = load_file(folder / "model.safetensors")
+            settings = dict(about["backbone"])
+            backbone = BACKBONES[settings.pop("kind")](**settings)
+            backbone.load_state_dict(_below("backbone.", tensors))
+            head = None
+            if weights := _below("head.", tensors):
+                head = nn.Linear(backbone.dim, len(about["classes"]))
+                head.load_state_dict(weights)
+            return Model(
+                backbone,
+                size=about["size"],
+                channels=about["channels"],
+                classes=tuple(about["classes"]),
+                head=head,
+                means=tensors.get("means"),
+                spread=tensors.get("spread"),
+            )
+        except (OSError, SafetensorError, RuntimeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"The model in {folder} is damaged ({type(error).__name__}: {str(error).splitlines()[0]}). "
+                "Copy the folder again, or make it anew with `newfound pretrain`."
+            ) from error
+
+
+def _about(folder: Path) -> dict:
+    path = folder / "model.json"
+    if not path.is_file():
+        raise InputError(
+            f"{folder} is not a model folder: it has no model.json. "
+            "Give the folder that `newfound pretrain` wrote, or a run folder's `model`."
+        )
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        version = about["version"] if about["format"] == "newfound model" else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}). Copy the folder again, or make it anew.") from error
+    if version != VERSION:
+        raise InputError(
+            f"{path} has format version {version}; this newfound reads version {VERSION}. "
+            "Use the newfound that wrote it, or make the model anew with `newfound pretrain`."
+        )
+    return about
+
+
+def _kind(backbone: Backbone) -> str:
+    return next(kind for kind, cls in BACKBONES.items() if type(backbone) is cls)
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+@final
+class Frozen(nn.Module):
+    """A copy of a backbone that only looks: no gradient, deaf to `train()`."""
+
+    def __init__(self, backbone: Backbone):
+        super().__init__()
+        self.backbone = copy.deepcopy(backbone).requires_grad_(False)
+        self.eval()
+
+    def train(self, mode: bool = True) -> "Frozen":
+        """Stay in eval mode, whatever is asked."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Latents:
+        """Latents without gradient."""
+        return self.backbone(images)

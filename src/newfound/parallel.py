@@ -1,0 +1,74 @@
+"""The only file that knows of several processes."""
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def world() -> tuple[int, int]:
+    """This process's number and how many there are."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def first() -> bool:
+    """Whether this process is the one that writes files and talks, also before the others have been met."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def part(rows: int) -> slice:
+    """This process's share of that many rows."""
+    rank, processes = world()
+    return slice(rank * rows // processes, (rank + 1) * rows // processes)
+
+
+class _Gather(torch.autograd.Function):
+    """All rows of all processes, in the order of ranks.
+
+    Every process goes on to compute the same loss of the whole batch, so the gradient of its own rows is whole
+    already; it is multiplied by the number of processes because data-parallel training divides by it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        rank, processes = world()
+        parts = [torch.empty_like(own) for _ in range(processes)]
+        dist.all_gather(parts, own.contiguous())
+        ctx.own = slice(rank * len(own), (rank + 1) * len(own))
+        ctx.processes = processes
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0][ctx.own] * ctx.processes
+
+
+def gather(own: Tensor) -> Tensor:
+    """The rows of every process (equally many each), with gradient; the rows themselves when there is one process."""
+    return own if world()[1] == 1 else _Gather.apply(own)  # type: ignore[return-value]
+
+
+@torch.no_grad()
+def average(module: nn.Module) -> None:
+    """Make floating buffers (BatchNorm's running statistics) the mean over processes."""
+    if (processes := world()[1]) > 1:
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                dist.all_reduce(buffer)
+                buffer /= processes
+
+
+@torch.no_grad()
+def broadcast(module: nn.Module) -> None:
+    """Give every process the first one's parameters and buffers."""
+    if world()[1] > 1:
+        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor.data, 0)
+
+
+def wait() -> None:
+    """Go on when every process has come here."""
+    if world()[1] > 1:
+        dist.barrier()

@@ -1,0 +1,1 @@
+"""A discovery as one HTML file: plain values in, text out."""

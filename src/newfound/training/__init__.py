@@ -1,0 +1,1 @@
+"""The loop, for every method and for stage one."""

@@ -1,0 +1,62 @@
+"""A run that was stopped goes on as if it had not been.
+
+One safetensors file: the learner's state, the optimiser's tensors and, in the header, seed, training and the rows of
+finished epochs as JSON. No generator state, since every draw is a function of seed, epoch and step.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from newfound import files
+from newfound.types import InputError, Training
+
+
+def save(
+    path: Path,
+    learner: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    seed: int,
+    training: Training,
+    rows: list[dict[str, float]],
+) -> None:
+    """Write the state after an epoch, whole or not at all."""
+    tensors = {f"learner.{name}": tensor for name, tensor in learner.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if value is not None}
+    about = {"seed": seed, "training": _text(training), "rows": rows}
+    files.write_tensors(path, tensors, {"newfound": json.dumps(about)})
+
+
+def load(
+    path: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, seed: int, training: Training
+) -> tuple[int, list[dict[str, float]]]:
+    """Restore the state; returns the epoch to go on with and the rows so far."""
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads(file.metadata()["newfound"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"The checkpoint {path} cannot be read ({error}). Delete it to begin anew.") from error
+    if (about["seed"], about["training"]) != (seed, _text(training)):
+        raise InputError(
+            f"The checkpoint {path} is of another run: seed {about['seed']}, {about['training']}; "
+            f"asked for seed {seed}, {_text(training)}. Resume with the same settings, or begin anew with --overwrite."
+        )
+    learner.load_state_dict({n.removeprefix("learner."): t for n, t in tensors.items() if n.startswith("learner.")})
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimiser."):
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    return len(about["rows"]), about["rows"]
+
+
+def _text(training: Training) -> str:
+    """The settings as text, functions by their names."""
+    values = {k: getattr(v, "__qualname__", None) or v for k, v in vars(training).items()}
+    return json.dumps(values, default=repr)

@@ -1,0 +1,170 @@
+"""Learner and fit: the one loop for every method."""
+
+import copy
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+from torch import Tensor, nn
+
+from newfound import parallel
+from newfound.data.batches import Data
+from newfound.methods.base import Method
+from newfound.networks.backbone import Backbone, still
+from newfound.training import checkpoint
+from newfound.types import ALL, Batch, InputError, Latents, Losses, Now, Survey, Training
+
+Row = dict[str, float]
+"""What is written down after an epoch."""
+
+
+def silent(row: Row) -> None:
+    """The progress that says nothing."""
+
+
+class Learner(nn.Module):
+    """Backbone and method: the one module that is wrapped, trained and saved."""
+
+    def __init__(self, backbone: Backbone, method: Method, trains: int = ALL):
+        super().__init__()
+        self.backbone, self.method = backbone, method
+        self.backbone.requires_grad_(True)
+        for stage in backbone.stages[: max(0, len(backbone.stages) - trains)]:
+            stage.requires_grad_(False)
+
+    def latents(self, images: Tensor) -> Latents:
+        """Latents of every process's images, in full precision."""
+        z, map = self.backbone(images)
+        return Latents(parallel.gather(_full(z)), parallel.gather(map) if self.method.reads_map and map is not None else None)
+
+    def forward(self, batch: Batch, now: Now) -> tuple[Losses, list[Latents], Batch]:
+        """Losses of the whole batch, and what `after_step` will be given.
+
+        The backbone sees this process's images, the method the latents of all: means, pairs and banks are those of
+        one process, and methods need no distributed code. Pairwise BCE overflows in half precision: autocast is off.
+        """
+        latents = [self.latents(view) for view in batch.views]
+        notes = {name: parallel.gather(note) for name, note in batch.notes.items()}
+        whole = Batch([], parallel.gather(batch.labels), parallel.gather(batch.rows), notes)
+        with torch.autocast(latents[0].z.device.type, enabled=False):
+            losses = self.method(latents, whole, now)
+        seen = [Latents(z.detach(), None if map is None else map.detach()) for z, map in latents]
+        return losses, seen, whole._replace(notes={name: note.detach() for name, note in whole.notes.items()})
+
+    @torch.no_grad()
+    def embed(self, images: Tensor) -> Latents:
+        """What the moved backbone says, with the batch's statistics and without remembering them."""
+        with still(self.backbone):
+            return self.latents(images)
+
+
+@torch.no_grad()
+def survey(learner: Learner, data: Data) -> Survey:
+    """Latents of all images, in eval mode, without augmentation; every process does its part."""
+    parallel.average(learner.backbone)
+    device = next(learner.backbone.parameters()).device
+    rank, processes = parallel.world()
+    share = math.ceil(len(data) / processes)
+    rows = torch.arange(rank * share, (rank + 1) * share).clamp(max=len(data) - 1)
+    learner.eval()
+    z = torch.cat([learner.backbone(images.to(device)).z for images in data.plain(rows)])
+    learner.train()
+    return Survey(parallel.gather(_full(z))[: len(data)], data.labels.to(device))
+
+
+def accelerator(device: str = "auto") -> Accelerator:
+    """accelerate, as this project uses it: gathering is ours, so data-parallel leaves buffers alone."""
+    return Accelerator(cpu=device == "cpu", kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)])
+
+
+def optimiser(learner: nn.Module, training: Training) -> torch.optim.Optimizer:
+    """The optimiser over all that learns."""
+    learnt = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+    if training.optimiser == "adam":
+        return torch.optim.Adam(learnt, training.rate, weight_decay=training.decay)
+    return torch.optim.SGD(learnt, training.rate, momentum=0.9, weight_decay=training.decay)
+
+
+def fit(
+    learner: Learner,
+    data: Data,
+    training: Training,
+    seed: int,
+    *,
+    device: str = "auto",
+    progress: Callable[[Row], None] = silent,
+    keep: Path | None = None,
+    resume: bool = False,
+) -> list[Row]:
+    """Train, and return a row an epoch: mean losses and what the method logs.
+
+    `progress` is called with each row. With `keep`, a checkpoint is written there after every epoch; with `resume`
+    too, training goes on from it and ends as if it had never stopped.
+    """
+    engine, method = accelerator(device), learner.method
+    learner.to(engine.device)
+    inner = optimiser(learner, training)
+    start, rows = 0, list[Row]()
+    if keep is not None and resume and keep.exists():
+        start, rows = checkpoint.load(keep, learner, inner, seed, training)
+        for row in rows:
+            progress(row)
+    wrapped, optimizer = engine.prepare(learner, inner) if start < training.epochs else (learner, inner)
+    learner.train()
+    for epoch in range(start, training.epochs):
+        began, now = time.perf_counter(), Now(seed, epoch, training.epochs)
+        method.before_epoch(functools.cache(lambda: survey(learner, data)), now)
+        parallel.broadcast(method)  # the first process's k-means is everybody's
+        totals: dict[str, Tensor] = {}
+        for now, batch in data.batches(training, now, engine.device):
+            with torch.no_grad():
+                batch = method.prepare(batch, now)
+            losses, latents, whole = wrapped(batch, now)
+            for group in optimizer.param_groups:
+                group["lr"] = training.rate * training.schedule(now.progress)
+            engine.backward(torch.stack(list(losses.values())).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                method.after_step(latents, whole, lambda view, batch=batch: learner.embed(batch.views[view]), now)
+            for name, loss in losses.items():
+                totals[name] = totals.get(name, torch.zeros_like(loss)) + loss.detach() / now.steps
+        rows.append(_row(epoch, totals, method, training, time.perf_counter() - began))
+        if keep is not None:
+            parallel.average(learner.backbone)
+            if parallel.first():
+                checkpoint.save(keep, learner, inner, seed, training, rows)
+        progress(rows[-1])
+    parallel.average(learner.backbone)
+    return rows
+
+
+def _full(z: Tensor) -> Tensor:
+    """In full precision at least."""
+    return z.to(torch.promote_types(z.dtype, torch.float32))
+
+
+def _row(epoch: int, totals: dict[str, Tensor], method: Method, training: Training, seconds: float) -> Row:
+    losses = {name: total.item() for name, total in totals.items()}
+    if not all(map(math.isfinite, losses.values())):
+        raise InputError(
+            f"Training diverged in epoch {epoch + 1}: {losses}. Take a smaller rate than {training.rate} (--rate)."
+        )
+    return {"epoch": epoch + 1.0} | losses | method.log() | {"seconds": seconds}
+
+
+def estimate(learner: Learner, data: Data, training: Training, *, device: str = "auto") -> float:
+    """About how many seconds `fit` will take, from three steps of a copy."""
+    if training.epochs == 0:
+        return 0.0
+    steps, trial = data.steps(training), copy.deepcopy(learner)
+    few = torch.arange(len(data))[: 3 * training.batch]
+    began = time.perf_counter()
+    fit(trial, Data(data.pixels[few], data.labels[few]), dataclasses.replace(training, epochs=1), 0, device=device)
+    return (time.perf_counter() - began) / min(steps, 3) * steps * training.epochs

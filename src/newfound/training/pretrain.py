@@ -1,0 +1,73 @@
+"""Stage one: labelled images → Model."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from newfound.data.batches import Data
+from newfound.data.sources import Images
+from newfound.functional.geometry import means
+from newfound.methods.stage_one import Supervised
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.training.loop import Learner, Row, fit, silent, survey
+from newfound.types import Problem, Training, seeded
+
+
+def pretrain(
+    learner: Learner,
+    labelled: Images,
+    training: Training = Supervised.training,
+    seed: int = 0,
+    *,
+    device: str = "auto",
+    progress: Callable[[Row], None] = silent,
+    keep: Path | None = None,
+    resume: bool = False,
+) -> Model:
+    """Teach a `beginner` the known classes."""
+    assert isinstance(learner.method, Supervised)
+    data = Data(labelled.pixels, labelled.labels)
+    fit(learner, data, training, seed, device=device, progress=progress, keep=keep, resume=resume)
+    features, labels = survey(learner, data)
+    centres, _ = means(features, labels, len(labelled.classes))
+    _, channels, size, _ = labelled.pixels.shape
+    return Model(
+        learner.backbone,
+        size=size,
+        channels=channels,
+        classes=labelled.classes,
+        head=learner.method.head,
+        means=centres,
+        spread=covariance(features, labels, centres),
+    )
+
+
+def beginner(labelled: Images, seed: int = 0, *, width: int = 16, stride: int = 2) -> Learner:
+    """A new network for the known classes, its weights a function of the seed."""
+    with seeded(seed, "beginner"):
+        backbone = SmallResNet(width, stride)
+        method = Supervised(Problem(backbone.dim, known=len(labelled.classes), novel=0))
+    backbone.normalise(*colours(labelled.pixels))
+    return Learner(backbone, method)
+
+
+def colours(
+    pixels: UInt8[Tensor, "n channels height width"],
+) -> tuple[Float[Tensor, " channels"], Float[Tensor, " channels"]]:
+    """Mean and standard deviation of each channel, on the scale [0, 1], from its 256 counts."""
+    counts = torch.stack([torch.bincount(c.flatten(), minlength=256) for c in pixels.unbind(1)]).double()
+    share, level = counts / counts.sum(1, keepdim=True), torch.arange(256) / 255
+    mean = share @ level.double()
+    return mean.float(), (share @ level.double().square() - mean.square()).clamp(min=0).sqrt().float()
+
+
+def covariance(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], centres: Float[Tensor, "c d"]
+) -> Float[Tensor, "d d"]:
+    """Shared within-class covariance: Σ_i (z_i − μ_y(i)) (z_i − μ_y(i))ᵀ / (n − c)."""
+    rest = features - centres[labels]
+    return rest.T @ rest / max(1, len(features) - len(centres))

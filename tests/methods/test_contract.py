@@ -1,0 +1,145 @@
+"""Every method, alone and with Spacing added, answers the same questions."""
+
+import pytest
+import torch
+
+from newfound.errors import InputError
+from newfound.methods import METHODS, Method, Sum, build, parse
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, generator, seeded
+
+DIM, KNOWN, NOVEL, ROWS = 16, 3, 4, 60
+HOSTS = [name for name in METHODS if name != "kmeans"]
+NAMES = HOSTS + [f"{name}+spacing" for name in HOSTS if not name.startswith("spacing")]
+CASES = [
+    (name, labelled)
+    for name in NAMES
+    for labelled in (True, False)
+    if all(recipe.labelled != ("unused" if labelled else "needed") for recipe in parse(name))
+]
+KINDS = {"mixed": (8, 12), "only unlabelled": (0, 20), "only labelled": (20, 0)}
+BATCHES = [(*case, kind) for case in CASES for kind in KINDS if case[1] or kind == "only unlabelled"]
+NOW = Now(seed=1, epoch=3, epochs=10, step=2, steps=5)
+
+
+def make_model() -> Model:
+    with seeded("contract"):
+        return Model(SmallResNet(width=2, stride=2), 8, 3, ("a", "b", "c"), head=torch.nn.Linear(DIM, KNOWN))
+
+
+def make_survey(labelled: bool) -> Survey:
+    labels = torch.arange(ROWS) % KNOWN if labelled else torch.full((ROWS,), -1)
+    labels[ROWS // 2 :] = -1
+    return Survey(torch.rand(ROWS, DIM, generator=generator("survey")), labels)
+
+
+def make_method(name: str, labelled: bool) -> Method:
+    """A method that has been through its start."""
+    with seeded("method"):
+        method = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS), make_model())
+    for epoch in range(NOW.epoch + 1):
+        method.before_epoch(lambda: make_survey(labelled), NOW._replace(epoch=epoch, step=0))
+    return method.train()
+
+
+def make_batch(method: Method, kind: str, now: Now = NOW) -> tuple[list[Latents], Batch]:
+    """Latents that ask for a gradient, as a backbone would give them."""
+    labelled, unlabelled = KINDS[kind]
+    random, n = now.random("batch"), labelled + unlabelled
+    labels = torch.cat([torch.arange(labelled) % KNOWN, torch.full((unlabelled,), -1)])
+    views = [torch.rand(n, 3, 8, 8, generator=random) for _ in range(2)]
+    batch = method.prepare(Batch(views, labels, torch.randperm(ROWS, generator=random)[:n], {}), now)
+    return [Latents(torch.rand(n, DIM, generator=random).requires_grad_()) for _ in batch.views], batch
+
+
+def step(method: Method, kind: str, now: Now) -> Losses:
+    """One step of the loop, with a backbone that does not move."""
+    latents, batch = make_batch(method, kind, now)
+    losses = method(latents, batch, now)
+    with torch.no_grad():
+        method.after_step([Latents(z.detach(), map) for z, map in latents], batch, latents.__getitem__, now)
+    return losses
+
+
+def state_of(method: Method) -> Losses:
+    return {name: tensor.clone() for name, tensor in method.state_dict().items()}
+
+
+def equal(a: Losses, b: Losses) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize(("name", "labelled", "kind"), BATCHES)
+def test_losses_are_finite_scalars_with_a_gradient(name, labelled, kind):
+    method = make_method(name, labelled)
+    latents, batch = make_batch(method, kind)
+    losses = method(latents, batch, NOW)
+    assert losses
+    assert all(loss.shape == () and loss.isfinite() for loss in losses.values())
+    torch.stack(list(losses.values())).sum().backward()
+    assert latents[0].z.grad is not None
+    assert latents[0].z.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "labelled", "kind"), BATCHES)
+def test_forward_changes_no_state_and_repeats_itself(name, labelled, kind):
+    method = make_method(name, labelled)
+    latents, batch = make_batch(method, kind)
+    before = state_of(method)
+    first, second = method(latents, batch, NOW), method(latents, batch, NOW)
+    assert equal(first, second)
+    assert equal(before, state_of(method))
+
+
+@pytest.mark.parametrize(("name", "labelled", "kind"), BATCHES)
+def test_saved_loaded_and_going_on_equals_going_on(name, labelled, kind):
+    going = make_method(name, labelled)
+    step(going, kind, NOW)
+    with seeded("another"):
+        loaded = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS), make_model()).train()
+    loaded.load_state_dict(state_of(going))
+    for now in (NOW._replace(step=3), NOW._replace(step=4)):
+        assert equal(step(going, kind, now), step(loaded, kind, now))
+    assert equal(state_of(going), state_of(loaded))
+    assert going.log() == loaded.log()
+
+
+@pytest.mark.parametrize(("name", "labelled"), [case for case in CASES if not case[1]])
+def test_two_stages_refuse_a_labelled_row(name, labelled):
+    method = make_method(name, labelled)
+    latents, batch = make_batch(method, "mixed")
+    with pytest.raises(ValueError, match="labelled row"):
+        method(latents, batch, NOW)
+
+
+@pytest.mark.parametrize(("name", "labelled"), CASES)
+def test_logits_have_known_classes_first_or_novel_ones_alone(name, labelled):
+    method = make_method(name, labelled).eval()
+    scores = method.logits(torch.rand(5, DIM, generator=generator("logits")))
+    assert scores is None or scores.shape in {(5, NOVEL), (5, KNOWN + NOVEL)}
+
+
+def test_a_sum_refuses_a_loss_name_used_twice():
+    method = Sum(make_method("pairs", True), make_method("pairs", True))
+    latents, batch = make_batch(method, "mixed")
+    with pytest.raises(ValueError, match="rename one of them"):
+        method(latents, batch, NOW)
+
+
+def test_a_sum_of_losses_is_the_losses_of_its_parts():
+    parts = make_method("pairs", True), make_method("spacing", True)
+    latents, batch = make_batch(parts[0], "mixed")
+    apart = parts[0](latents, batch, NOW) | parts[1](latents, batch, NOW)
+    assert equal(Sum(*parts)(latents, batch, NOW), apart)
+
+
+def test_the_survey_is_asked_for_only_when_it_is_needed():
+    method, asked = make_method("pairs+spacing", False), []
+    method.before_epoch(lambda: asked.append(1), NOW)
+    assert not asked
+
+
+def test_an_unknown_method_is_refused_with_those_that_exist():
+    with pytest.raises(InputError, match="no method called 'ps'.*pairs"):
+        parse("pairs+ps")

@@ -1,0 +1,142 @@
+"""The loop: every draw a function of seed, epoch and step; stopping changes nothing."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from newfound.data.batches import Data
+from newfound.errors import InputError
+from newfound.methods import build
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.training.loop import Learner, fit, survey
+from newfound.types import Now, Problem, Training, generator, seeded
+
+TRAINING = Training(epochs=3, batch=16, rate=0.05)
+
+
+def make_data(n=48, labelled=True):
+    pixels = torch.randint(0, 256, (n, 1, 12, 12), generator=generator("pixels"), dtype=torch.uint8)
+    labels = torch.arange(n) % 3
+    labels[n // 2 :] = -1
+    return Data(pixels, labels if labelled else torch.full((n,), -1))
+
+
+def make_learner(name="pairs+spacing", labelled=True, trains=99, rows=48):
+    with seeded("learner"):
+        model = Model(SmallResNet(2, 2), 12, 1, ("a", "b", "c"), torch.nn.Linear(16, 3))
+        method = build(name, Problem(16, 3, 4, labelled, rows), model)
+    return Learner(model.backbone, method, trains)
+
+
+def state(learner):
+    return {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def without_time(rows):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["pairs+spacing", "pairs+spacing:paper", "pairs+spacing:author"])
+def test_stopped_and_resumed_equals_never_stopped(tmp_path, name, optimiser):
+    training = dataclasses.replace(TRAINING, optimiser=optimiser, rate=0.01)
+    whole, stopped, resumed = make_learner(name), make_learner(name), make_learner(name)
+    rows = fit(whole, make_data(), training, seed=3, device="cpu")
+
+    def interrupt(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    keep = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        fit(stopped, make_data(), training, seed=3, device="cpu", progress=interrupt, keep=keep)
+    again = fit(resumed, make_data(), training, seed=3, device="cpu", keep=keep, resume=True)
+    assert equal(state(whole), state(resumed))
+    assert without_time(again) == without_time(rows)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+    learners = [make_learner() for _ in range(3)]
+    for learner, seed in zip(learners, (1, 1, 2), strict=True):
+        fit(learner, make_data(), TRAINING, seed=seed, device="cpu")
+    assert equal(state(learners[0]), state(learners[1]))
+    assert not equal(state(learners[0]), state(learners[2]))
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    keep = tmp_path / "checkpoint.safetensors"
+    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep)
+    with pytest.raises(InputError, match="another run"):
+        fit(make_learner(), make_data(), TRAINING, seed=2, device="cpu", keep=keep, resume=True)
+    with pytest.raises(InputError, match="another run"):
+        other = dataclasses.replace(TRAINING, rate=0.5)
+        fit(make_learner(), make_data(), other, seed=1, device="cpu", keep=keep, resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    keep = tmp_path / "checkpoint.safetensors"
+    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep)
+    keep.write_bytes(keep.read_bytes()[:500])
+    with pytest.raises(InputError, match="cannot be read"):
+        fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep, resume=True)
+
+
+def test_only_the_last_stages_train_when_asked():
+    learner = make_learner(trains=1)
+    before = state(learner)
+    fit(learner, make_data(), TRAINING, seed=0, device="cpu")
+    moved = {name for name, value in learner.named_parameters() if not torch.equal(value, before[name])}
+    backbone = {name for name in moved if name.startswith("backbone")}
+    assert backbone
+    assert all(name.startswith("backbone.stages.4.") for name in backbone)
+
+
+def test_the_rate_follows_the_schedule(monkeypatch):
+    rates, step = [], torch.optim.SGD.step
+    monkeypatch.setattr(torch.optim.SGD, "step", lambda self, *a: (rates.append(self.param_groups[0]["lr"]), step(self)))
+    training = Training(epochs=2, batch=24, rate=0.1, schedule=lambda progress: 1 - progress)
+    fit(make_learner(), make_data(), training, seed=0, device="cpu")
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+def test_a_survey_is_the_backbone_in_eval_mode_image_by_image():
+    learner, data = make_learner(), make_data()
+    features, labels = survey(learner, data)
+    learner.eval()
+    one_by_one = torch.cat([learner.backbone(image[None].float() / 255).z for image in data.pixels])
+    torch.testing.assert_close(features, one_by_one)
+    assert torch.equal(labels, data.labels)
+
+
+def test_permuting_the_truth_of_unlabelled_images_cannot_change_training():
+    """It is not even there: a batch carries −1 for every unlabelled image."""
+    for _, batch in make_data().batches(TRAINING, Now(0, 0, 1), torch.device("cpu")):
+        assert (batch.labels[batch.rows >= 24] == -1).all()
+        assert (batch.labels[batch.rows < 24] == batch.rows[batch.rows < 24] % 3).all()
+
+
+def test_every_image_is_seen_once_an_epoch_in_an_order_of_its_own():
+    data = make_data()
+    orders = [
+        torch.cat([batch.rows for _, batch in data.batches(TRAINING, Now(0, epoch, 2), torch.device("cpu"))])
+        for epoch in (0, 1)
+    ]
+    assert all(order.sort().values.equal(torch.arange(48)) for order in orders)
+    assert not orders[0].equal(orders[1])
+
+
+def test_fewer_images_than_a_batch_are_one_batch():
+    batches = list(make_data(10).batches(TRAINING, Now(0, 0, 1), torch.device("cpu")))
+    assert [len(batch.labels) for _, batch in batches] == [10]
+
+
+def test_training_that_diverges_says_so():
+    training = Training(epochs=5, batch=16, rate=1e12)
+    with pytest.raises(InputError, match="diverged.*--rate"):
+        fit(make_learner("pairs"), make_data(), training, seed=0, device="cpu")
