@@ -19,7 +19,7 @@ bench: $(VENV)/developed
 lint: $(VENV)/developed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 docs: $(VENV)/documented

@@ -9,7 +9,7 @@ from typing import Any
 _PUBLIC = {
     "Discovery": "newfound.discovery.result",
     "Images": "newfound.data.sources",
-    "InputError": "newfound.types",
+    "InputError": "newfound.errors",
     "METHODS": "newfound.methods",
     "Method": "newfound.methods.base",
     "Model": "newfound.networks.model",

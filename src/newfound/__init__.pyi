@@ -4,6 +4,7 @@ from newfound.discovery.discover import pretrain as pretrain
 from newfound.discovery.result import Discovery as Discovery
 from newfound.discovery.settings import Run as Run
 from newfound.discovery.settings import StageOne as StageOne
+from newfound.errors import InputError as InputError
 from newfound.methods import METHODS as METHODS
 from newfound.methods.base import Method as Method
 from newfound.methods.base import Recipe as Recipe
@@ -11,7 +12,6 @@ from newfound.methods.base import Sum as Sum
 from newfound.methods.spacing import Spacing as Spacing
 from newfound.methods.spacing import SpacingLoss as SpacingLoss
 from newfound.networks.model import Model as Model
-from newfound.types import InputError as InputError
 from newfound.types import Problem as Problem
 
 __all__: list[str]

@@ -30,27 +30,33 @@ app = App(
 app.meta.group_parameters = "Common"
 
 Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
-Flat = Parameter(name="*")
+Flag = Annotated[bool, Parameter(show_default=False)]
+Settings = Annotated[Run, Parameter(name="*")]
+First = Annotated[StageOne, Parameter(name="*", group="Stage one, when no model is given")]
 
 
 @app.command
-def demo(*, all: bool = False, seeds: int = 1, output: Folder = Path("runs/demo")) -> None:
+def demo(
+    *,
+    everything: Annotated[bool, Parameter(name="--all", show_default=False)] = False,
+    seeds: int = 1,
+    output: Folder = Path("runs/demo"),
+) -> None:
     """Find ten kinds of drawings among a thousand that nobody labelled: real images, two minutes on two cores.
 
     Example: newfound demo
 
-    Parameters
-    ----------
-    all: add the controls: pairs alone, and the presets dcn, paper and author of Spacing.
-    seeds: repeat with that many seeds, and write results/demo.json.
-    output: where everything goes.
+    Args:
+        everything: add the controls: pairs alone, and the presets dcn, paper and author of Spacing.
+        seeds: repeat with that many seeds, and write results/demo.json.
+        output: where everything goes.
     """
     import pandas as pd
 
     from newfound.benchmark.demo import comparison, demonstrate, write_results
 
     with _telling() as progress:
-        rows = demonstrate(output, everything=all, seeds=seeds, command=_command(), progress=progress)
+        rows = demonstrate(output, everything=everything, seeds=seeds, command=_command(), progress=progress)
     if seeds > 1:
         write_results(rows, Path("results/demo.json"), _command())
     columns = ["1000 drawings of 10 unknown kinds", "accuracy", "NMI"]
@@ -63,29 +69,37 @@ def pretrain(
     *,
     known: Path,
     output: Folder,
-    stage: Annotated[StageOne, Flat] = StageOne(),
+    stage: Annotated[StageOne, Parameter(name="*")] = StageOne(),
     seed: int = 0,
     device: str = "auto",
-    overwrite: bool = False,
-    resume: bool = False,
+    overwrite: Flag = False,
+    resume: Flag = False,
 ) -> None:
     """Stage one: learn from labelled images; leaves a model folder without any image in it.
 
     Example: newfound pretrain --known photos/known -o model/
 
-    Parameters
-    ----------
-    known: folder of labelled images, a folder a class.
-    output: the model folder to write.
-    seed: same seed, machine and threads: same result, to the byte.
-    device: auto (an accelerator where there is one) or cpu.
-    overwrite: replace a model that is already there.
-    resume: go on where an interrupted run stopped.
+    Args:
+        known: folder of labelled images, a folder a class.
+        output: the model folder to write.
+        seed: same seed, machine and threads: same result, to the byte.
+        device: auto (an accelerator where there is one) or cpu.
+        overwrite: replace a model that is already there.
+        resume: go on where an interrupted run stopped.
     """
     from newfound.discovery.discover import pretrain as run
 
     with _telling() as progress:
-        run(known, output=output, stage=stage, seed=seed, device=device, overwrite=overwrite, resume=resume, progress=progress)
+        run(
+            known,
+            output=output,
+            stage=stage,
+            seed=seed,
+            device=device,
+            overwrite=overwrite,
+            resume=resume,
+            progress=progress,
+        )
     _say(f"The model is in {output}. Next: newfound discover --model {output} --unlabelled DIR --classes N -o run/")
 
 
@@ -97,27 +111,26 @@ def discover(
     output: Folder,
     known: Path | None = None,
     model: Path | None = None,
-    run: Annotated[Run, Flat] = Run(),
-    stage: Annotated[StageOne, Flat] = StageOne(),
-    truth: bool = False,
-    overwrite: bool = False,
-    resume: bool = False,
+    run: Settings = Run(),
+    stage: First = StageOne(),
+    truth: Flag = False,
+    overwrite: Flag = False,
+    resume: Flag = False,
 ) -> None:
     """Find the classes in a pile of images.
 
-    Single-stage: newfound discover --known photos/known --unlabelled photos/new --classes 5 -o run/
-    Two-stage:    newfound discover --model model/ --unlabelled photos/new --classes 5 -o run/
+    newfound discover --known old/ --unlabelled new/ --classes 5 -o run/
+    newfound discover --model model/ --unlabelled new/ --classes 5 -o run/
 
-    Parameters
-    ----------
-    unlabelled: folder of images to find classes in, flat or nested.
-    classes: how many classes to find.
-    output: the run folder to write.
-    known: folder of labelled images, a folder a class.
-    model: model folder that newfound pretrain wrote; the labelled images are not needed then.
-    truth: the folders right below the unlabelled one are the true classes: used for the metrics, nothing else.
-    overwrite: replace a run that is already there.
-    resume: go on where an interrupted run stopped.
+    Args:
+        unlabelled: folder of images to find classes in, flat or nested.
+        classes: how many classes to find.
+        output: the run folder to write.
+        known: folder of labelled images, a folder a class.
+        model: model folder that newfound pretrain wrote; the labelled images are not needed then.
+        truth: the folders right below the unlabelled one are the true classes: used for the metrics, nothing else.
+        overwrite: replace a run that is already there.
+        resume: go on where an interrupted run stopped.
     """
     from newfound.discovery.discover import discover as start
 
@@ -143,19 +156,16 @@ def discover(
 
 
 @app.command
-def predict(
-    run: Path, images: Path, *, output: Folder = Path("predictions.csv"), overwrite: bool = False
-) -> None:
+def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv"), overwrite: Flag = False) -> None:
     """Say which discovered class new images belong to; writes path, class, distance, confidence.
 
     Example: newfound predict run/ photos/more -o more.csv
 
-    Parameters
-    ----------
-    run: run folder that newfound discover wrote.
-    images: folder of new images.
-    output: the CSV file to write.
-    overwrite: replace a file that is already there.
+    Args:
+        run: run folder that newfound discover wrote.
+        images: folder of new images.
+        output: the CSV file to write.
+        overwrite: replace a file that is already there.
     """
     from newfound import files
     from newfound.discovery.result import Discovery
@@ -173,9 +183,8 @@ def report(run: Path) -> None:
 
     Example: newfound report run/
 
-    Parameters
-    ----------
-    run: run folder that newfound discover wrote.
+    Args:
+        run: run folder that newfound discover wrote.
     """
     from newfound.discovery.pages import write_report
     from newfound.discovery.result import Discovery
@@ -191,9 +200,8 @@ def _launch(
 ) -> None:
     """Read settings from a file first, if one is named.
 
-    Parameters
-    ----------
-    config: settings file, such as a run's config.toml; flags win over it.
+    Args:
+        config: settings file, such as a run's config.toml; flags win over it.
     """
     app.config = [] if config is None else [Toml(config, must_exist=True)]
     app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
@@ -261,7 +269,6 @@ def _telling() -> "Iterator[Callable[[str, int, dict[str, float]], None]]":
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console) as bars:
-
             tasks: dict[str, TaskID] = {}
 
             def progress(stage: str, epochs: int, row: dict[str, float]) -> None:

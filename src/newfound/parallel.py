@@ -47,7 +47,7 @@ class _Gather(torch.autograd.Function):
 
 def gather(own: Tensor) -> Tensor:
     """The rows of every process (equally many each), with gradient; the rows themselves when there is one process."""
-    return own if world()[1] == 1 else _Gather.apply(own)  # type: ignore[return-value]
+    return own if world()[1] == 1 else _Gather.apply(own)
 
 
 @torch.no_grad()

@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from newfound.errors import InputError as InputError
-
 Scalar = Float[Tensor, ""]
 Losses = dict[str, Tensor]
 
@@ -23,7 +21,7 @@ class Latents(NamedTuple):
     """What a backbone says of some images."""
 
     z: Float[Tensor, "batch dim"]
-    map: Float[Tensor, "batch channels height width"] | None = None  # before the last stage, for methods that branch there
+    map: Float[Tensor, "batch channels height width"] | None = None  # before the last stage, to branch there
 
 
 class Batch(NamedTuple):

@@ -8,10 +8,18 @@ import pytest
 import torch
 
 from newfound.data.sources import Images, arrays, class_folders, doodles, folder_truth, pile
-from newfound.types import InputError
+from newfound.errors import InputError
 from tests.data.pictures import picture, save
 
-AWKWARD = ("two words.png", "it's \"quoted\".png", "new\nline.png", "海の写真.png", "Ünïcode-🐙.png", "-rf *.png", "a:b?.png")
+AWKWARD = (
+    "two words.png",
+    'it\'s "quoted".png',
+    "new\nline.png",
+    "海の写真.png",
+    "Ünïcode-🐙.png",
+    "-rf *.png",
+    "a:b?.png",
+)
 
 
 def test_each_folder_is_a_class_and_its_images_lie_anywhere_below(tmp_path):
@@ -93,6 +101,7 @@ def hollow(root):
 
 def broken(root):
     save(root / "crab/1.png")
+    (root / "crab/2.png").touch()
     (root / "whelk").mkdir()
     for place in range(5):
         (root / f"whelk/{place}.jpg").touch()
@@ -113,7 +122,7 @@ def all_broken(root):
         (class_folders, loose, "holds 1 images and no folders. Needed: a folder for each class"),
         (class_folders, hollow, "'whelk'. Needed: files ending in .avif"),
         (class_folders, broken, "'whelk'. Needed: one or more in each."),
-        (class_folders, broken, "'whelk/0.jpg': the file is empty, 'whelk/1.jpg': the file is empty"),
+        (class_folders, broken, "Found: 'whelk/0.jpg': the file is empty, 'whelk/1.jpg': the file is empty"),
         (class_folders, broken, "and 2 more"),
         (pile, nothing, "does not exist. Needed: a folder of images. Check"),
         (pile, file, "is a file. Needed: a folder of images. Check"),
@@ -225,7 +234,9 @@ def test_the_doodles_are_those_of_the_source(group, classes, first, pixels):
     assert len(images.classes) == classes
     assert images.classes[0] == first
     assert images.names[:2] == (f"{first}/0", f"{first}/1")
-    assert all(name.split("/")[0] == images.classes[label] for name, label in zip(images.names, images.labels, strict=True))
+    assert all(
+        name.split("/")[0] == images.classes[label] for name, label in zip(images.names, images.labels, strict=True)
+    )
     assert images.labels.bincount().tolist() == [100] * classes
     # the drawings as the npm package has them, each value v as round(255 · v), hashed without a mosaic in between
     assert hashlib.sha256(images.pixels.numpy().tobytes()).hexdigest() == pixels

@@ -1,8 +1,8 @@
-from itertools import permutations
+from itertools import permutations, product
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -10,6 +10,7 @@ from newfound.functional.metrics import accuracy, ari, balance, matching, nmi, s
 from newfound.types import generator
 
 AGREEMENTS = [accuracy, nmi, ari]
+unhurried = settings(deadline=None, max_examples=60)  # on a busy machine
 
 
 def labels(most):
@@ -28,11 +29,13 @@ def naive_accuracy(truth, guess, size=5):
     return best / len(pairs)
 
 
+@unhurried
 @given(labellings())
 def test_accuracy_is_the_best_over_all_permutations(labelling):
     assert accuracy(*labelling) == pytest.approx(naive_accuracy(*labelling))
 
 
+@unhurried
 @given(st.one_of(labellings(classes=2, clusters=5), labellings(classes=5, clusters=2)))
 def test_accuracy_is_the_best_also_when_clusters_and_classes_differ_in_number(labelling):
     assert accuracy(*labelling) == pytest.approx(naive_accuracy(*labelling))
@@ -49,6 +52,7 @@ def test_a_class_without_a_cluster_is_wrong():
     assert matching(torch.tensor([0, 0, 1, 2]), torch.tensor([7, 7, 7, 7])) == {7: 0}
 
 
+@unhurried
 @given(st.one_of(labellings(), labellings(classes=2, clusters=5), labellings(classes=5, clusters=2)))
 def test_matching_is_one_to_one_and_reaches_the_accuracy(labelling):
     truth, guess = labelling
@@ -58,6 +62,7 @@ def test_matching_is_one_to_one_and_reaches_the_accuracy(labelling):
     assert hits / len(truth) == pytest.approx(accuracy(truth, guess))
 
 
+@unhurried
 @given(labellings(classes=5, clusters=3), st.sampled_from(["arithmetic", "geometric"]))
 def test_nmi_is_that_of_scikit_learn(labelling, average):
     expected = normalized_mutual_info_score(*(column.numpy() for column in labelling), average_method=average)
@@ -69,6 +74,7 @@ def test_nmi_of_collapsed_clusters_depends_on_the_normaliser():
     assert nmi(truth, guess, "geometric") > nmi(truth, guess, "arithmetic") + 0.05
 
 
+@unhurried
 @given(labellings(classes=5, clusters=3))
 def test_ari_is_that_of_scikit_learn(labelling):
     assert ari(*labelling) == pytest.approx(adjusted_rand_score(*(column.numpy() for column in labelling)))
@@ -82,6 +88,7 @@ def test_ari_of_a_million_images_does_not_overflow():
 
 
 @pytest.mark.parametrize("measure", AGREEMENTS)
+@unhurried
 @given(labelling=labellings(), shuffle=st.permutations(range(4)))
 def test_permuting_clusters_does_not_change_the_agreement(measure, labelling, shuffle):
     truth, guess = labelling
@@ -89,6 +96,7 @@ def test_permuting_clusters_does_not_change_the_agreement(measure, labelling, sh
 
 
 @pytest.mark.parametrize("measure", AGREEMENTS)
+@unhurried
 @given(labelling=labellings(), shuffle=st.permutations([-1, 80, 93, 1000]))
 def test_labels_are_names_and_need_not_count_from_0(measure, labelling, shuffle):
     truth, guess = labelling
@@ -97,10 +105,17 @@ def test_labels_are_names_and_need_not_count_from_0(measure, labelling, shuffle)
 
 
 @pytest.mark.parametrize("measure", AGREEMENTS)
+@unhurried
 @given(labelling=labellings())
 def test_the_truth_agrees_fully_with_itself(measure, labelling):
     truth, _ = labelling
     assert measure(truth, truth) == pytest.approx(1)
+
+
+def test_nmi_of_unrelated_labels_is_never_below_0():
+    for rows, columns in product(range(2, 12), repeat=2):
+        table = torch.arange(rows * columns)
+        assert 0 <= nmi(table // columns, table % columns) < 1e-12
 
 
 @pytest.mark.parametrize("measure", [nmi, ari])
@@ -110,6 +125,7 @@ def test_chance_has_no_agreement(measure):
     assert measure(truth, guess) == pytest.approx(0, abs=2e-3)
 
 
+@unhurried
 @given(labels(6))
 def test_balance_is_a_share_and_does_not_see_names(guess):
     guess = torch.tensor(guess)

@@ -58,7 +58,7 @@ def step(method: Method, kind: str, now: Now) -> Losses:
     latents, batch = make_batch(method, kind, now)
     losses = method(latents, batch, now)
     with torch.no_grad():
-        method.after_step([Latents(z.detach(), map) for z, map in latents], batch, latents.__getitem__, now)
+        method.after_step([Latents(view.z.detach()) for view in latents], batch, latents.__getitem__, now)
     return losses
 
 
@@ -141,5 +141,5 @@ def test_the_survey_is_asked_for_only_when_it_is_needed():
 
 
 def test_an_unknown_method_is_refused_with_those_that_exist():
-    with pytest.raises(InputError, match="no method called 'ps'.*pairs"):
+    with pytest.raises(InputError, match=r"no method called 'ps'.*pairs"):
         parse("pairs+ps")

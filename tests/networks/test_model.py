@@ -60,7 +60,7 @@ def test_a_damaged_model_is_refused(model, tmp_path, harm):
         about.write_text(about.read_text().replace('"width": 4', '"width": 8'))
     else:
         about.write_text("{")
-    with pytest.raises(InputError, match="damaged|cannot be read"):
+    with pytest.raises(InputError, match=r"damaged|cannot be read"):
         Model.load(tmp_path)
 
 

@@ -21,9 +21,9 @@ def make(width=4, stride=1):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [28, 32, 33])
 def test_any_size_gives_latents_that_are_not_negative(size, stride):
-    z, map = make(stride=stride)(images(2, 3, size))
+    z, before = make(stride=stride)(images(2, 3, size))
     assert z.shape == (2, 32)
-    assert map.shape[1] == 16
+    assert before.shape[1] == 16
     assert (z >= 0).all()
     assert (z > 0).any()
 

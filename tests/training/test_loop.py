@@ -74,8 +74,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep)
     with pytest.raises(InputError, match="another run"):
         fit(make_learner(), make_data(), TRAINING, seed=2, device="cpu", keep=keep, resume=True)
+    other = dataclasses.replace(TRAINING, rate=0.5)
     with pytest.raises(InputError, match="another run"):
-        other = dataclasses.replace(TRAINING, rate=0.5)
         fit(make_learner(), make_data(), other, seed=1, device="cpu", keep=keep, resume=True)
 
 
@@ -99,7 +99,12 @@ def test_only_the_last_stages_train_when_asked():
 
 def test_the_rate_follows_the_schedule(monkeypatch):
     rates, step = [], torch.optim.SGD.step
-    monkeypatch.setattr(torch.optim.SGD, "step", lambda self, *a: (rates.append(self.param_groups[0]["lr"]), step(self)))
+
+    def noting(self, *words):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *words)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", noting)
     training = Training(epochs=2, batch=24, rate=0.1, schedule=lambda progress: 1 - progress)
     fit(make_learner(), make_data(), training, seed=0, device="cpu")
     assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
@@ -138,5 +143,5 @@ def test_fewer_images_than_a_batch_are_one_batch():
 
 def test_training_that_diverges_says_so():
     training = Training(epochs=5, batch=16, rate=1e12)
-    with pytest.raises(InputError, match="diverged.*--rate"):
+    with pytest.raises(InputError, match=r"diverged.*--rate"):
         fit(make_learner("pairs"), make_data(), training, seed=0, device="cpu")

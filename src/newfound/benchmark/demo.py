@@ -47,7 +47,7 @@ def demonstrate(
     command: str = "newfound demo",
     progress: Progress = silent,
 ) -> pd.DataFrame:
-    """Run it for each seed; write the first seed's run folder with its report. Returns a row a method, seed, reading."""
+    """Run it for each seed; write the first one's run folder and report. Returns a row a method, seed and reading."""
     known, novel = doodles("known"), doodles("novel")
     pile, truth, classes = hide(novel), novel.labels, len(novel.classes)
     rows = []

@@ -41,7 +41,7 @@ class Data:
             views = [VIEWS[kind](pixels, draws(size, random)[part].to(device)) for kind in training.views]
             yield here, Batch(views, self.labels[rows].to(device), rows.to(device), {})
 
-    def plain(self, rows: Int[Tensor, " m"], chunk: int = 512) -> Iterator[Float[Tensor, "chunk channels height width"]]:
+    def plain(self, rows: Int[Tensor, " m"], chunk: int = 512) -> Iterator[Float[Tensor, "some channels height width"]]:
         """Some of the images, in the order of `rows`, unaugmented."""
         for some in rows.split(chunk):
             yield VIEWS["plain"](self.pixels[some], draws(len(some), torch.Generator()))

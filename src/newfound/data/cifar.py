@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt8
 
 from newfound.data.sources import Images, arrays, existing
-from newfound.types import InputError
+from newfound.errors import InputError
 
 
 class Layout(NamedTuple):

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from newfound.types import InputError
+from newfound.errors import InputError
 
 ENDINGS = (".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Files taken for images. Pillow needs a plugin for HEIC: without it such photos are skipped aloud, not overlooked."""

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from newfound.data.decoding import ENDINGS, decode_all, hidden, image_names
-from newfound.types import InputError
+from newfound.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from newfound.data.decoding import image_names
 from newfound.data.sources import Images, existing, listing
-from newfound.types import InputError
+from newfound.errors import InputError
 
 CIFAR_SPLITS = {
     "5-5": (10, range(5), range(5, 10)),
@@ -42,7 +42,7 @@ def by_class(images: Images, known: Sequence[int], novel: Sequence[int]) -> Spli
             f"The known classes are {list(known)}, the novel ones {list(novel)}. "
             "Needed: one or more of each, and none twice. Give two lists that share no class."
         )
-    if absent := sorted(set(chosen) - set(images.labels.tolist())):
+    if absent := sorted(set(chosen) - (set(images.labels.tolist()) - {-1})):
         raise InputError(
             f"Classes without an image: {listing(map(str, absent))}. Needed: labels that occur among the "
             f"{len(images.classes)} classes, counted from 0. Leave these out, or add images of them."
@@ -102,8 +102,8 @@ def refuse_shared(labelled: Iterable[tuple[Hashable, str]], unlabelled: Iterable
     pairs = [f"{owner[mark]!r} = {name!r}" for mark, name in unlabelled if mark in owner]
     if pairs:
         raise InputError(
-            f"Images that are both labelled and unlabelled ({len(pairs)}): {listing(pairs)}. Needed: two sets that share "
-            "no image, or what was taught would count as discovered. Take these out of one of the two."
+            f"Images that are both labelled and unlabelled ({len(pairs)}): {listing(pairs)}. Needed: two sets that "
+            "share no image, or what was taught would count as discovered. Take these out of one of the two."
         )
 
 

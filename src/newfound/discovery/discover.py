@@ -23,13 +23,13 @@ from newfound.discovery.find import Progress, about, check, find, silent, traini
 from newfound.discovery.pages import write_report
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
+from newfound.errors import InputError
 from newfound.functional.metrics import scores
-from newfound.methods.stage_one import Supervised
+from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
 from newfound.training.loop import estimate
 from newfound.training.pretrain import beginner
 from newfound.training.pretrain import pretrain as learn
-from newfound.types import InputError
 
 log = logging.getLogger("newfound")
 
@@ -70,7 +70,7 @@ def stage_one(
     """Learn the known classes with these settings."""
     if len(labelled.classes) < 2:
         raise InputError(f"Found {len(labelled.classes)} known class; learning needs at least 2 (a folder each).")
-    budget = replace(Supervised.training, epochs=stage.pretrain_epochs, rate=stage.pretrain_rate)
+    budget = replace(TRAINING, epochs=stage.pretrain_epochs, rate=stage.pretrain_rate)
     learner = beginner(labelled, seed, width=stage.width, stride=stage.stride)
     seconds = estimate(learner, Data(labelled.pixels, labelled.labels), budget, device=device)
     log.info(
@@ -157,11 +157,13 @@ def discover(
 def facts(found: Discovery, run: Run, labelled: Images | None, command: str) -> dict[str, str]:
     """How a discovery was made, for people."""
     budget = training(run)
-    stages = "two-stage, without the labelled images" if labelled is None else f"single-stage, with {len(labelled)} labelled images"
+    both = "two-stage, without the labelled images"
+    if labelled is not None:
+        both = f"single-stage, with {len(labelled)} labelled images"
     return {
         "command": command,
         "images": f"{len(found.paths)} unlabelled",
-        "setting": stages,
+        "setting": both,
         "classes": f"{len(found.centres)} (given)",
         "method": run.method,
         "read by": ("k-means on unit latents" if found.unit else "k-means on latents") + " of the last epoch",
@@ -230,8 +232,9 @@ def claim(folder: Path, config: dict[str, Any], *, overwrite: bool, resume: bool
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{written} cannot be read ({error}); begin anew with --overwrite.") from error
     if before != config:
-        old, new = next(iter(before.values()), {}), next(iter(config.values()))
-        differs = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        was: dict[str, Any] = next(iter(before.values()), {})
+        asked: dict[str, Any] = next(iter(config.values()))
+        differs = sorted(key for key in was.keys() | asked.keys() if was.get(key) != asked.get(key))
         raise InputError(
             f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
             "Resume with the same ones (--config), or begin anew with --overwrite."

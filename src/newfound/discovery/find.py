@@ -16,10 +16,11 @@ from newfound.data.batches import Data
 from newfound.data.sources import Images
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
+from newfound.errors import InputError
 from newfound.functional.cluster import Clustering, kmeans
 from newfound.networks.model import Model
 from newfound.training.loop import Learner, Row, estimate, fit
-from newfound.types import ALL, InputError, Problem, Training, constant, generator, seeded
+from newfound.types import ALL, Problem, Training, constant, generator, seeded
 
 log = logging.getLogger("newfound")
 
@@ -138,11 +139,11 @@ def thumbnails(
 ) -> dict[int, Tensor]:
     """Small copies of each cluster's most and least typical images."""
     away = torch.cdist(features, found.centres).gather(1, found.assignment[:, None])[:, 0]
-    kept = {}
+    kept: dict[int, Tensor] = {}
     for cluster in range(len(found.centres)):
         rows = (found.assignment == cluster).nonzero()[:, 0]
-        rows = rows[away[rows].argsort(stable=True)].tolist()
-        kept |= {row: pixels[row] for row in rows[:EXEMPLARS] + rows[-DOUBTFUL:]}
+        ordered = rows[away[rows].argsort(stable=True)].tolist()
+        kept |= {row: pixels[row] for row in ordered[:EXEMPLARS] + ordered[-DOUBTFUL:]}
     return kept
 
 

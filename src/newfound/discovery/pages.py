@@ -34,8 +34,8 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
         captions=[found.paths[row] for row in shown],
         curves=_curves(found),
         metrics=None if found.scores is None else {k: v for k, v in found.scores.items() if isinstance(v, float)},
-        measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. The truth was used for "
-        "these numbers and the captions alone, never while learning.",
+        measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. "
+        "The truth was used for these numbers and the captions alone, never while learning.",
         comparison=list(comparison),
         facts=found.facts,
         skipped=list(found.skipped),
@@ -45,8 +45,8 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
 def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarray) -> Found:
     ordered = table.iloc[members].sort_values("distance", kind="stable")
     kept = [
-        Exemplar(line.path, found.thumbnails[row].permute(1, 2, 0).numpy(), line.confidence)
-        for row, line in zip(ordered.index, ordered.itertuples(), strict=True)
+        Exemplar(path, found.thumbnails[row].permute(1, 2, 0).numpy(), confidence)
+        for row, path, confidence in zip(ordered.index, ordered["path"], ordered["confidence"], strict=True)
         if row in found.thumbnails
     ]
     typical = kept[: max(1, min(EXEMPLARS, len(kept) - DOUBTFUL))]

@@ -20,11 +20,11 @@ from torch import Tensor
 from newfound import files
 from newfound.data.batches import Data
 from newfound.data.sources import Images, pile
+from newfound.errors import InputError
 from newfound.functional.geometry import distances
 from newfound.methods.base import Sum
 from newfound.networks.model import Model
 from newfound.training.loop import Learner, Row, survey
-from newfound.types import InputError
 
 VERSION = 1
 EXEMPLARS, DOUBTFUL = 24, 6
@@ -69,7 +69,7 @@ class Discovery:
         return self._table(self.paths, self.features, self.cluster)
 
     def summary(self) -> pd.DataFrame:
-        """One row a class: number, name, size, share, coherence (mean confidence), nearest class, most typical image."""
+        """One row a class: number, name, size, share, coherence (mean confidence), nearest class, an exemplar."""
         table = self.assignments().assign(number=[self.group[c] for c in self.cluster.tolist()])
         apart = distances(self.centres)
         apart[self._same_class()] = math.inf
@@ -155,9 +155,14 @@ class Discovery:
             about["names"] = {int(number): name for number, name in about["names"].items()}
             for key in ("paths", "skipped", "truth"):
                 about[key] = None if about[key] is None else tuple(about[key])
-            rows, pixels = tensors.pop("thumbnail rows").tolist(), tensors.pop("thumbnails")
+            rows, pixels = tensors["thumbnail rows"].tolist(), tensors["thumbnails"]
             return Discovery(
-                model=Model.load(folder / "model"), thumbnails=dict(zip(rows, pixels, strict=True)), **tensors, **about
+                model=Model.load(folder / "model"),
+                features=tensors["features"],
+                centres=tensors["centres"],
+                cluster=tensors["cluster"],
+                thumbnails=dict(zip(rows, pixels, strict=True)),
+                **about,
             )
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, InputError):
@@ -180,8 +185,8 @@ class Discovery:
     def _table(
         self, paths: Sequence[str], features: Float[Tensor, "n dim"], cluster: Int[Tensor, " n"]
     ) -> pd.DataFrame:
-        """Distance is to the centre of the image's cluster; confidence 1 − d/d′ with d′ to the nearest of another class:
-        1 at a centre, 0 half-way between two.
+        """Distance d is to the centre of the image's cluster; confidence 1 − d/d′ with d′ to the nearest of another
+        class: 1 at a centre, 0 half-way between two.
         """
         d = torch.cdist(self._space(features), self.centres)
         own = d.gather(1, cluster[:, None])[:, 0]
@@ -198,7 +203,7 @@ class Discovery:
 
 def embed(model: Model, images: Images) -> Float[Tensor, "n dim"]:
     """Latents of images, in eval mode; not-finite ones are refused."""
-    channels, side = images.pixels.shape[1], images.pixels.shape[-1]
+    side = images.pixels.shape[-1]
     if side != model.size:
         raise InputError(f"The images are {side} pixels wide; the model sees {model.size}. Read them at that size.")
     features = survey(Learner(model.backbone, Sum()), Data(images.pixels, images.labels)).features.cpu()

@@ -8,11 +8,12 @@ answer is handed back in. Stress, surrogate and SMACOF follow de Leeuw; X, Y are
 symmetric and hollow.
 """
 
+import math
 import warnings
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
@@ -71,7 +72,9 @@ def stress(
 ) -> Scalar:
     """How far a configuration is from the distances asked of it.
 
-    σ(X) = Σ_{i<j} w_ij (d_ij(X) − δ_ij)²        (Eq. 1)
+        σ(X) = Σ_{i<j} w_ij (d_ij(X) − δ_ij)²        (Eq. 1)
+
+    Without weights every pair counts alike, w_ij = 1; here and below.
     """
     return _stress(distances(X), delta, weights)
 
@@ -84,13 +87,14 @@ def surrogate(
 ) -> Scalar:
     """The quadratic in X that lies above the stress everywhere and touches it at Y.
 
-    τ(X, Y) = Tr XᵀVX + Σ_{i<j} w_ij δ_ij² − 2 Tr XᵀB(Y)Y        (Eq. 5)
-    v_ij = −w_ij,  b_ij = −w_ij δ_ij / d_ij(Y), or 0 where d_ij(Y) = 0,  rows of V and B sum to 0
+        τ(X, Y) = Tr XᵀVX + Σ_{i<j} w_ij δ_ij² − 2 Tr XᵀB(Y)Y        (Eq. 5)
+        v_ij = −w_ij,   b_ij = −w_ij δ_ij / d_ij(Y), or 0 where d_ij(Y) = 0;   rows of V and of B sum to 0
+
+    The paper's Eq. 4 prints B with the opposite sign: τ would touch the stress at −Y, and every step flip the points.
     """
-    # The paper's Eq. 4 has B with the opposite sign and without w: its τ is not above σ, its minimiser is −G(Y).
     weights = torch.ones_like(delta) if weights is None else weights
     V, B = _laplacian(weights), _b(distances(Y), weights * delta)
-    return (X * (V @ X)).sum() + (weights * delta.square()).triu(1).sum() - 2 * (X * (B @ Y)).sum()
+    return (X * (V @ X)).sum() + (weights * delta.square()).sum() / 2 - 2 * (X * (B @ Y)).sum()
 
 
 def guttman(
@@ -134,13 +138,10 @@ def smacof(
     From `start` if given, else from `starts` Gaussian draws, of which the lowest stress wins. Rows of X are
     combinations of the rows of Y: points that coincide never part, and a flat start stays flat.
     """
-    exact = _exact(delta)
-    exact_weights = None if weights is None else _exact(weights)
     draws = (torch.randn(len(delta), dim, dtype=torch.float64, generator=generator) for _ in range(starts))
-    found = (
-        _descend(begin, exact, exact_weights, steps, tolerance, move)
-        for begin in (draws if start is None else [_exact(start)])
-    )
+    begins = draws if start is None else [_exact(start)]
+    W = None if weights is None else _exact(weights)
+    found = (_descend(begin, _exact(delta), W, steps, tolerance, move) for begin in begins)
     best = min(found, key=lambda configuration: configuration.stress)
     return best._replace(points=best.points.to(delta))
 
@@ -148,7 +149,7 @@ def smacof(
 def simplex(classes: int, dim: int) -> Float64[Tensor, "{classes} {dim}"]:
     """The regular simplex of unit edge about the origin, in its first classes − 1 coordinates.
 
-        X = H / √2,   h_ir = (1 if i ≤ r,  −r if i = r + 1,  else 0) / √(r (r + 1)),   r = 1 … c − 1
+        X = H / √2,   h_ir = (1 if i < r,  −r if i = r,  else 0) / √(r (r + 1)),   i = 0 … c − 1,  r = 1 … c − 1
 
     H is Helmert's: orthonormal columns, each summing to 0, so HHᵀ = I − 11ᵀ/c. Exists iff c ≤ dim + 1.
     """
@@ -157,10 +158,9 @@ def simplex(classes: int, dim: int) -> Float64[Tensor, "{classes} {dim}"]:
             f"{classes} equidistant points need at least {classes - 1} dimensions, found {dim}. "
             "Use fewer points or more dimensions; smacof() gets as near as it can."
         )
-    r = torch.arange(1, classes, dtype=torch.float64)
-    contrasts = torch.ones(classes, classes - 1, dtype=torch.float64).triu()
-    contrasts.diagonal(-1).copy_(-r)
-    return F.pad(contrasts / (2 * r * (r + 1)).sqrt(), (0, dim - classes + 1))
+    i, r = torch.arange(classes)[:, None], torch.arange(1, classes)
+    H = ((i < r).double() - r * (i == r)) / (r * (r + 1)).double().sqrt()
+    return F.pad(H / math.sqrt(2), (0, dim - classes + 1))
 
 
 def equidistant(
@@ -200,7 +200,7 @@ def equidistant(
 def extend(anchors: Float[Tensor, "c dim"], more: int) -> Float[Tensor, "all dim"]:
     """The given equidistant anchors, untouched, and `more` after them at the same distance from all and each other.
 
-    Needs c ≥ 2, to tell the distance, and c + more ≤ dim + 1. The new ones all stand to one side of the old, so the
+    Needs c ≥ 2, to tell the distance, and c + more ≤ dim + 1. The new ones stand to one side of the old, so the
     centroid moves: subtract the mean where anchors must be origin-centred.
     """
     c, dim = anchors.shape
@@ -234,7 +234,7 @@ def _inverse(weights: Float[Tensor, "c c"] | None) -> Float[Tensor, "c c"] | Non
 
 def _stress(D: Float[Tensor, "c c"], delta: Float[Tensor, "c c"], weights: Float[Tensor, "c c"] | None) -> Scalar:
     squares = (D - delta).square()
-    return (squares if weights is None else weights * squares).triu(1).sum()
+    return (squares if weights is None else weights * squares).sum() / 2
 
 
 def _guttman(

@@ -1,7 +1,7 @@
 """Losses: each is one number, and 0 with a gradient when there is nothing to look at."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 

@@ -1,7 +1,7 @@
 """Guesses, from latents alone, which images share a class."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 

@@ -1,9 +1,10 @@
 """One file, one paper. `METHODS` lists them; `a+b` adds one to another."""
 
+from newfound.errors import InputError
 from newfound.methods import spacing
 from newfound.methods.base import Method, Recipe, Sum
 from newfound.networks.model import Model
-from newfound.types import InputError, Problem, Training
+from newfound.types import Problem, Training
 
 METHODS: dict[str, Recipe] = {
     "kmeans": Recipe(

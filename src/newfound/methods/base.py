@@ -1,4 +1,4 @@
-"""Method: everything that happens to latents. Sum: several at once. Recipe: how a published method is built and trained."""
+"""Method: everything that happens to latents. Sum: several at once. Recipe: a published method, ready to build."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -263,7 +263,9 @@ def build(problem: Problem, model: Model, *, preset: Callable[[], Preset]) -> Me
 
 
 _PAPER = "Joseph et al., CVPR-W 2022"
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)  # NCL's, as the paper says
+_TRAINING = Training(
+    epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1
+)  # NCL's, as the paper says
 
 pairs = Recipe(_PAPER, build_pairs, "optional", _TRAINING, "head")
 recipes = {

@@ -10,14 +10,13 @@ from newfound.functional.schedules import one_cycle
 from newfound.methods.base import Method
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
 
+TRAINING = Training(epochs=10, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle, views=("affine",))
+"""A short modern schedule; every stage learns."""
+
 
 @final
 class Supervised(Method):
     """Cross-entropy with smoothed labels on labelled images."""
-
-    training = Training(
-        epochs=10, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle, views=("affine",)
-    )
 
     def __init__(self, problem: Problem, smoothing: float = 0.1):
         super().__init__()

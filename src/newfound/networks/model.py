@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from newfound import files
+from newfound.errors import InputError
 from newfound.networks.backbone import Backbone
 from newfound.networks.resnet import SmallResNet
-from newfound.types import InputError, Latents
+from newfound.types import Latents
 
 VERSION = 1
 BACKBONES: dict[str, type[SmallResNet]] = {"small-resnet-18": SmallResNet}

@@ -34,16 +34,16 @@ def colours(classes: int) -> list[str]:
 def thumbnail(pixels: UInt8[ndarray, "h w c"], caption: str) -> str:
     """An `<img>` that carries its own pixels.
 
-    Tiny images are kept exactly and enlarged by a whole number; photographs are shrunk to what a sharp screen shows.
+    Tiny images are kept exactly and enlarged by a whole number; photographs are shrunk to what the page shows.
     """
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     side = max(image.size)
     tiny = side <= 64
     scale = 64 // side if tiny else 104 / side
     width, height = (max(1, round(length * scale)) for length in image.size)
-    image.thumbnail((208, 208))
+    image.thumbnail((160, 160))
     file = io.BytesIO()
-    image.save(file, "webp", lossless=tiny, quality=80)
+    image.save(file, "webp", lossless=tiny, quality=75)
     kind = ' class="tiny"' if tiny else ""
     uri = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
     words = escape(caption)

@@ -27,6 +27,7 @@
   const config = {
     responsive: true,
     displaylogo: false,
+    toImageButtonOptions: { filename: "map" },
     // These and no others: left alone, plotly adds a button that uploads the values to its cloud.
     modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
   };

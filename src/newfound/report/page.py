@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -158,7 +158,7 @@ def chart(page: Page) -> str:
     part = f" {len(page.points):,} of the {page.images:,} images are shown." if len(page.points) < page.images else ""
     return (
         '<figure class="map"><button type="button" id="everything" hidden>Show all classes</button>'
-        '<div id="map" role="img" aria-label="Map of the images, coloured by class">'
+        '<div id="map" role="group" aria-label="Map of the images, coloured by class">'
         "<noscript>The map needs JavaScript.</noscript></div>"
         "<figcaption>Each dot is an image; dots that lie close look alike to the program. Directions, and distances "
         f"between groups that are far apart, carry no meaning.{part}</figcaption></figure>"
@@ -167,16 +167,14 @@ def chart(page: Page) -> str:
 
 def gallery(page: Page) -> str:
     """Every class with its images."""
-    articles = "".join(
-        article(i, found, colour, found.size / max(page.images, 1)) for i, found, colour in coloured(page.classes)
-    )
+    articles = "".join(article(i, found, colour) for i, found, colour in coloured(page.classes))
     return (
         '<h2>Images</h2><p class="note">The most typical images of each class, then the most doubtful ones: '
         f"mistakes are most likely among those. Below each image stands its confidence.</p>{articles}"
     )
 
 
-def article(i: int, found: Found, colour: str, share: float) -> str:
+def article(i: int, found: Found, colour: str) -> str:
     """One class: how large and how clear it is, its typical and its doubtful images, and their names."""
     listed = "".join(
         f"<tr><td><bdi>{escape(shown.name)}</bdi></td><td>{shown.confidence:.2f}</td></tr>"
@@ -188,7 +186,7 @@ def article(i: int, found: Found, colour: str, share: float) -> str:
     )
     return (
         f'<article id="class-{i}" style="--colour:{colour}"><h3><bdi>{escape(found.name)}</bdi></h3>'
-        f'<p class="small">{found.size:,} {"image" if found.size == 1 else "images"}, {share:.1%} of all; '
+        f'<p class="small">{found.size:,} {"image" if found.size == 1 else "images"}; '
         f"mean confidence {found.coherence:.2f}{mixture(found.truth)}</p>"
         f'<div class="strips">{strip("Most typical", found.exemplars)}{strip("Most doubtful", found.doubtful)}</div>'
         f"{names if listed else ''}</article>\n"
@@ -226,7 +224,8 @@ def measures(page: Page) -> str:
     if not page.metrics and not page.comparison:
         return ""
     tiles = "".join(
-        f"<div><dt>{escape(title(name))}</dt><dd>{score(name, value)}</dd><dd>{MEANINGS.get(name.lower(), '')}</dd></div>"
+        f"<div><dt>{escape(title(name))}</dt><dd>{score(name, value)}</dd>"
+        f"<dd>{MEANINGS.get(name.lower(), '')}</dd></div>"
         for name, value in (page.metrics or {}).items()
     )
     rows = "".join(
@@ -261,9 +260,7 @@ def score(name: str, value: float) -> str:
 def training(page: Page) -> str:
     """One small curve per logged value."""
     figures = "".join(curve(name, values) for name, values in page.curves.items() if values)
-    note = (
-        "One value per epoch, the last one in figures. Every curve fills its box, from its lowest to its highest value."
-    )
+    note = "One value per epoch, the last one in figures. Every curve fills its box, from lowest to highest value."
     return f'<h2>Training</h2><p class="note">{note}</p><div class="curves">{figures}</div>' if figures else ""
 
 
@@ -296,7 +293,7 @@ def scripts(page: Page) -> str:
 
 def asset(name: str) -> str:
     """A file that lies beside this one."""
-    return (files(__package__) / name).read_text("utf-8")
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def anchor(name: str) -> str:

@@ -12,7 +12,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from newfound import files
-from newfound.types import InputError, Training
+from newfound.errors import InputError
+from newfound.types import Training
 
 
 def save(

@@ -1,9 +1,10 @@
 """Learner and fit: the one loop for every method."""
 
 import copy
-import dataclasses
 import functools
+import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from torch import Tensor, nn
 
 from newfound import parallel
 from newfound.data.batches import Data
+from newfound.errors import InputError
 from newfound.methods.base import Method
 from newfound.networks.backbone import Backbone, still
 from newfound.training import checkpoint
-from newfound.types import ALL, Batch, InputError, Latents, Losses, Now, Survey, Training
+from newfound.types import ALL, Batch, Latents, Losses, Now, Survey, Training
 
 Row = dict[str, float]
 """What is written down after an epoch."""
@@ -40,8 +42,9 @@ class Learner(nn.Module):
 
     def latents(self, images: Tensor) -> Latents:
         """Latents of every process's images, in full precision."""
-        z, map = self.backbone(images)
-        return Latents(parallel.gather(_full(z)), parallel.gather(map) if self.method.reads_map and map is not None else None)
+        z, stage = self.backbone(images)
+        keep = self.method.reads_map and stage is not None
+        return Latents(parallel.gather(_full(z)), parallel.gather(stage) if keep else None)
 
     def forward(self, batch: Batch, now: Now) -> tuple[Losses, list[Latents], Batch]:
         """Losses of the whole batch, and what `after_step` will be given.
@@ -54,7 +57,7 @@ class Learner(nn.Module):
         whole = Batch([], parallel.gather(batch.labels), parallel.gather(batch.rows), notes)
         with torch.autocast(latents[0].z.device.type, enabled=False):
             losses = self.method(latents, whole, now)
-        seen = [Latents(z.detach(), None if map is None else map.detach()) for z, map in latents]
+        seen = [Latents(v.z.detach(), None if v.map is None else v.map.detach()) for v in latents]
         return losses, seen, whole._replace(notes={name: note.detach() for name, note in whole.notes.items()})
 
     @torch.no_grad()
@@ -122,19 +125,10 @@ def fit(
         method.before_epoch(functools.cache(lambda: survey(learner, data)), now)
         parallel.broadcast(method)  # the first process's k-means is everybody's
         totals: dict[str, Tensor] = {}
-        for now, batch in data.batches(training, now, engine.device):
-            with torch.no_grad():
-                batch = method.prepare(batch, now)
-            losses, latents, whole = wrapped(batch, now)
-            for group in optimizer.param_groups:
-                group["lr"] = training.rate * training.schedule(now.progress)
-            engine.backward(torch.stack(list(losses.values())).sum())
-            optimizer.step()
-            optimizer.zero_grad()
-            with torch.no_grad():
-                method.after_step(latents, whole, lambda view, batch=batch: learner.embed(batch.views[view]), now)
+        for here, batch in data.batches(training, now, engine.device):
+            losses = _step(wrapped, learner, engine, optimizer, training, batch, here)
             for name, loss in losses.items():
-                totals[name] = totals.get(name, torch.zeros_like(loss)) + loss.detach() / now.steps
+                totals[name] = totals.get(name, torch.zeros_like(loss)) + loss / here.steps
         rows.append(_row(epoch, totals, method, training, time.perf_counter() - began))
         if keep is not None:
             parallel.average(learner.backbone)
@@ -143,6 +137,29 @@ def fit(
         progress(rows[-1])
     parallel.average(learner.backbone)
     return rows
+
+
+def _step(
+    wrapped: nn.Module,
+    learner: Learner,
+    engine: Accelerator,
+    optimizer: torch.optim.Optimizer,
+    training: Training,
+    batch: Batch,
+    now: Now,
+) -> Losses:
+    """One step; `wrapped` is the learner as data-parallel training sees it."""
+    with torch.no_grad():
+        batch = learner.method.prepare(batch, now)
+    losses, latents, whole = wrapped(batch, now)
+    for group in optimizer.param_groups:
+        group["lr"] = training.rate * training.schedule(now.progress)
+    engine.backward(torch.stack(list(losses.values())).sum())
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        learner.method.after_step(latents, whole, lambda view: learner.embed(batch.views[view]), now)
+    return {name: loss.detach() for name, loss in losses.items()}
 
 
 def _full(z: Tensor) -> Tensor:
@@ -160,11 +177,14 @@ def _row(epoch: int, totals: dict[str, Tensor], method: Method, training: Traini
 
 
 def estimate(learner: Learner, data: Data, training: Training, *, device: str = "auto") -> float:
-    """About how many seconds `fit` will take, from three steps of a copy."""
-    if training.epochs == 0:
+    """About how many seconds `fit` will take, from a few steps of a copy."""
+    if training.epochs == 0 or parallel.world()[1] > 1:
         return 0.0
-    steps, trial = data.steps(training), copy.deepcopy(learner)
-    few = torch.arange(len(data))[: 3 * training.batch]
-    began = time.perf_counter()
-    fit(trial, Data(data.pixels[few], data.labels[few]), dataclasses.replace(training, epochs=1), 0, device=device)
-    return (time.perf_counter() - began) / min(steps, 3) * steps * training.epochs
+    engine, trial, times = accelerator(device), copy.deepcopy(learner), []
+    trial.to(engine.device).train()
+    optimizer = optimiser(trial, training)
+    for now, batch in itertools.islice(data.batches(training, Now(0, 0, training.epochs), engine.device), 4):
+        began = time.perf_counter()
+        _step(trial, trial, engine, optimizer, training, batch, now)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * data.steps(training) * training.epochs

@@ -10,7 +10,7 @@ from torch import Tensor
 from newfound.data.batches import Data
 from newfound.data.sources import Images
 from newfound.functional.geometry import means
-from newfound.methods.stage_one import Supervised
+from newfound.methods.stage_one import TRAINING, Supervised
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit, silent, survey
@@ -20,7 +20,7 @@ from newfound.types import Problem, Training, seeded
 def pretrain(
     learner: Learner,
     labelled: Images,
-    training: Training = Supervised.training,
+    training: Training = TRAINING,
     seed: int = 0,
     *,
     device: str = "auto",

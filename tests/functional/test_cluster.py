@@ -1,0 +1,283 @@
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+
+from newfound.functional import cluster
+from newfound.functional.cluster import kmeans, lloyd, seeds, within
+from newfound.types import generator
+
+
+def fog(n=300, d=4):
+    """Points without clusters, on which every start ends elsewhere."""
+    return torch.randn(n, d, generator=generator("fog", n, d), dtype=torch.float64)
+
+
+def blobs(n=300, k=6, d=5, spread=1.0, dtype=torch.float64):
+    random = generator("blobs", n, k, d)
+    centres = 3 * torch.randn(k, d, generator=random, dtype=dtype)
+    return centres[torch.arange(n) % k] + spread * torch.randn(n, d, generator=random, dtype=dtype)
+
+
+def digits():
+    return torch.from_numpy(load_digits().data).float()
+
+
+def unit(rows):
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def spread_out(x, k, starts=1):
+    """Seeds as `kmeans` draws them."""
+    return seeds(x, torch.rand(starts, k, 3, generator=generator("seeds"), dtype=torch.float64))
+
+
+def naive_lloyd(x, centres, iterations, spherical=False):
+    centres = [centre.clone() for centre in centres]
+    nearest = None
+    for _ in range(iterations):
+        nearest = [min(range(len(centres)), key=lambda k: (row - centres[k]).norm().item()) for row in x]
+        for k in range(len(centres)):
+            members = [row for row, a in zip(x, nearest, strict=True) if a == k]
+            mean = torch.stack(members).mean(0)
+            centres[k] = mean / mean.norm() if spherical else mean
+    return torch.stack(centres)
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_lloyd_equals_the_loop_over_points_and_centres(iterations, spherical):
+    x = unit(fog()) if spherical else fog()
+    start = spread_out(x, 6)
+    found = lloyd(x, start, iterations=iterations, tolerance=0, spherical=spherical)
+    expected = naive_lloyd(x, start[0], iterations, spherical)
+    assert torch.allclose(found.centres, expected)
+    assert found.assignment.tolist() == [int((row - expected).norm(dim=1).argmin()) for row in x]
+    assert found.cost == pytest.approx(sum((row - expected).norm(dim=1).min().item() ** 2 for row in x))
+    assert found.iterations == iterations
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 5, 100])
+def test_lloyd_is_that_of_scikit_learn_from_equal_seeds(iterations):
+    x = digits().double()
+    start = spread_out(x, 10)
+    reference = KMeans(10, init=start[0].numpy(), n_init=1, max_iter=iterations, tol=0).fit(x.numpy())
+    found = lloyd(x, start, iterations=iterations, tolerance=0)
+    assert np.allclose(found.centres.numpy(), reference.cluster_centers_)
+    assert np.array_equal(found.assignment.numpy(), reference.labels_)
+    assert found.cost == pytest.approx(reference.inertia_)
+
+
+def test_centres_stop_moving_at_the_tolerance_of_scikit_learn():
+    x = digits().double()
+    start = spread_out(x, 10)
+    reference = KMeans(10, init=start[0].numpy(), n_init=1, tol=1e-2).fit(x.numpy())
+    found = lloyd(x, start, tolerance=1e-2)
+    assert found.iterations == reference.n_iter_ < lloyd(x, start, tolerance=0).iterations
+    assert np.allclose(found.centres.numpy(), reference.cluster_centers_)
+
+
+@pytest.mark.parametrize(("x", "k"), [(blobs(n=1000, k=20, d=16).float(), 20), (digits(), 10)], ids=["blobs", "digits"])
+def test_cost_is_as_low_as_that_of_scikit_learn(x, k):
+    reference = KMeans(k, n_init=20, random_state=0).fit(x.numpy())
+    assert kmeans(x, k, generator(0)).cost <= 1.02 * reference.inertia_
+
+
+def test_seeds_from_a_part_of_the_points_are_as_good(monkeypatch):
+    whole = kmeans(digits(), 10, generator(0))
+    monkeypatch.setattr(cluster, "ENOUGH", 640)
+    part = kmeans(digits(), 10, generator(0))
+    assert part.cost != whole.cost
+    assert part.cost == pytest.approx(whole.cost, rel=0.01)
+
+
+def test_seeds_find_every_one_of_distant_blobs():
+    x = blobs(spread=1e-3)
+    for start in spread_out(x, 6, starts=20):
+        assert torch.cdist(start, x[:6]).argmin(1).unique().numel() == 6
+
+
+def test_a_seed_is_drawn_in_proportion_to_its_squared_distance():
+    x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    draws = torch.rand(20_000, 2, 1, generator=generator("odds"), dtype=torch.float64)
+    first, second = seeds(x, draws)[..., 0].unbind(1)
+    assert [(first == value).double().mean().item() for value in (0, 1, 3)] == pytest.approx([1 / 3] * 3, abs=0.02)
+    assert (second[first == 0] == 3).double().mean().item() == pytest.approx(9 / 10, abs=0.02)
+    assert (second[first == 3] == 0).double().mean().item() == pytest.approx(9 / 13, abs=0.02)
+
+
+def test_a_seed_is_not_drawn_twice_while_other_points_remain():
+    x = torch.tensor([[0.0], [1.0], [1.0]])
+    draws = torch.zeros(1, 2, 1, dtype=torch.float64)
+    assert seeds(x, draws).flatten().tolist() == [0, 1]
+
+
+def test_of_several_tries_the_seed_that_lowers_the_cost_most_is_taken():
+    x = torch.tensor([[0.0], [4.0], [5.0], [6.0]], dtype=torch.float64)
+    odds = [16, 25, 36]
+    draws = torch.tensor([[[0.0] * 3, [(sum(odds[:i]) + 1) / sum(odds) for i in range(3)]]], dtype=torch.float64)
+    assert seeds(x, draws).flatten().tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_cost_never_rises(spherical):
+    x = unit(fog()) if spherical else fog()
+    start = spread_out(x, 10)
+    costs = [lloyd(x, start, iterations=t, tolerance=0, spherical=spherical).cost for t in range(15)]
+    assert all(late <= early for early, late in pairwise(costs))
+    assert costs[-1] < costs[0]
+
+
+def test_cost_never_rises_with_more_starts():
+    x = fog()
+    costs = [kmeans(x, 10, generator(0), starts=starts).cost for starts in (1, 5, 20)]
+    assert costs[0] > costs[1] >= costs[2]
+
+
+def test_the_best_of_several_starts_is_kept():
+    x = fog()
+    start = spread_out(x, 6, starts=8)
+    alone = min((lloyd(x, one[None], iterations=1) for one in start), key=lambda found: found.cost)
+    together = lloyd(x, start, iterations=1)
+    assert together.cost == pytest.approx(alone.cost)
+    assert torch.allclose(together.centres, alone.centres)
+    assert torch.equal(together.assignment, alone.assignment)
+
+
+def test_starts_come_to_rest_each_in_its_own_time():
+    x = fog()
+    start = spread_out(x, 10, starts=4)
+    alone = [lloyd(x, one[None], tolerance=0) for one in start]
+    best = min(alone, key=lambda found: found.cost)
+    assert lloyd(x, start, tolerance=0).iterations == best.iterations < max(found.iterations for found in alone)
+
+
+def test_what_is_found_is_consistent():
+    x = digits()
+    found = kmeans(x, 10, generator(0), starts=2)
+    assert torch.equal(found.assignment, torch.cdist(x.double(), found.centres.double()).argmin(1))
+    assert found.cost == pytest.approx(within(x, found.centres, found.assignment), rel=1e-5)
+
+
+def test_spherical_centres_are_unit_and_lengths_of_rows_do_not_matter():
+    x = blobs()
+    found = kmeans(x, 6, generator(0), spherical=True)
+    stretched = kmeans(x * torch.linspace(0.1, 9, len(x))[:, None], 6, generator(0), spherical=True)
+    assert torch.allclose(found.centres.norm(dim=1), torch.ones(6, dtype=x.dtype))
+    assert torch.equal(found.assignment, stretched.assignment)
+    cosines = (unit(x) * found.centres[found.assignment]).sum(1)
+    assert found.cost == pytest.approx((2 - 2 * cosines).sum().item())
+
+
+def test_a_row_of_zeros_does_no_harm_on_the_sphere():
+    x = torch.cat([blobs(), torch.zeros(2, 5, dtype=torch.float64)])
+    found = kmeans(x, 6, generator(0), spherical=True)
+    assert found.centres.isfinite().all()
+    assert found.cost == pytest.approx(kmeans(blobs(), 6, generator(0), spherical=True).cost + 2)
+
+
+def test_an_empty_cluster_starts_anew_at_the_farthest_point():
+    x = torch.tensor([[0.0], [1.0], [5.0]])
+    found = lloyd(x, torch.tensor([[[0.0], [100.0]]]), iterations=1)
+    assert found.centres.flatten().tolist() == [2, 5]
+    assert found.assignment.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_no_cluster_stays_empty(spherical):
+    x = unit(blobs()) if spherical else blobs()
+    far = torch.full((4, 5), -1.0, dtype=x.dtype) / 5**0.5 * (1 if spherical else 1e3)
+    start = torch.stack([x[:6], torch.cat([x[:2], far])])
+    for some in (start[1:], start):
+        found = lloyd(x, some, spherical=spherical)
+        assert found.assignment.unique().numel() == 6
+        assert found.centres.isfinite().all()
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fewer_distinct_points_than_clusters_are_told_apart(dtype, spherical):
+    x = blobs(n=3, dtype=dtype).repeat(10, 1)
+    found = kmeans(x, 7, generator(0), spherical=spherical)
+    assert found.centres.isfinite().all()
+    assert found.cost == pytest.approx(0, abs=1e-4)
+    points_of_clusters = {(a, i % 3) for i, a in enumerate(found.assignment.tolist())}
+    assert len(points_of_clusters) == found.assignment.unique().numel() >= 3
+
+
+def test_points_that_are_all_equal_make_one_cluster():
+    found = kmeans(torch.full((10, 3), 0.1), 4, generator(0))
+    assert found.cost == pytest.approx(0, abs=1e-10)
+    assert found.assignment.unique().numel() == 1
+    assert torch.allclose(found.centres, torch.tensor(0.1))
+
+
+def test_one_cluster_is_the_mean_and_as_many_clusters_as_points_cost_nothing():
+    x = blobs(n=12)
+    assert torch.allclose(kmeans(x, 1, generator(0)).centres, x.mean(0, keepdim=True))
+    every = kmeans(x, 12, generator(0))
+    assert every.cost == pytest.approx(0)
+    assert sorted(every.assignment.tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize("k", [0, 13])
+def test_an_impossible_number_of_clusters_is_refused(k):
+    with pytest.raises(ValueError, match=f"asked for {k} clusters of 12 points"):
+        kmeans(blobs(n=12), k, generator(0))
+
+
+def test_equal_generators_give_equal_clusterings():
+    x = fog().float()
+    one, same, other = (kmeans(x, 10, generator(seed), starts=3) for seed in (0, 0, 1))
+    assert torch.equal(one.centres, same.centres)
+    assert torch.equal(one.assignment, same.assignment)
+    assert one[2:] == same[2:]
+    assert not torch.equal(one.assignment, other.assignment)
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+@pytest.mark.parametrize("chunk", [1, 100, 2000])
+def test_chunks_do_not_change_what_is_found(chunk, spherical):
+    x = fog(n=97)
+    whole = kmeans(x, 5, generator(0), starts=4, spherical=spherical)
+    chunked = kmeans(x, 5, generator(0), starts=4, spherical=spherical, chunk=chunk)
+    assert torch.equal(chunked.assignment, whole.assignment)
+    assert torch.allclose(chunked.centres, whole.centres)
+    assert chunked.cost == pytest.approx(whole.cost)
+
+
+def test_points_far_from_the_origin_are_told_apart():
+    x = blobs(k=4, d=2).float()
+    near, far = kmeans(x, 4, generator(0)), kmeans(x + 1e4, 4, generator(0))
+    assert torch.equal(near.assignment, far.assignment)
+    assert far.cost == pytest.approx(near.cost, rel=1e-3)
+    assert torch.allclose(far.centres - 1e4, near.centres, atol=1e-2)
+
+
+def test_points_are_left_as_they_were_and_no_gradient_is_kept():
+    x = blobs().requires_grad_()
+    before = x.detach().clone()
+    for spherical in (False, True):
+        assert not kmeans(x, 6, generator(0), starts=2, spherical=spherical).centres.requires_grad
+    assert torch.equal(x, before)
+
+
+@pytest.mark.processes
+def test_a_million_points_need_little_memory_and_time():
+    script = """
+import resource, time, torch
+from newfound.functional.cluster import kmeans
+x = torch.randn(1_000_000, 128, generator=torch.Generator().manual_seed(0))
+start = time.process_time()
+kmeans(x, 10, torch.Generator().manual_seed(0), starts=1, iterations=2)
+print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    seconds, gigabytes = map(float, done.stdout.split())
+    assert gigabytes < 2  # the whole process: 0.5 are the points, 0.5 their centred copy, 0.2 Python with torch
+    assert seconds < 25  # of processors' time, which does not depend on what else the machine does

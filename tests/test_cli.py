@@ -1,0 +1,291 @@
+"""The commands, as a person runs them: real processes, real files."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from newfound.data.sources import doodles
+
+pytestmark = pytest.mark.processes
+KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
+
+
+def newfound(*words, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "newfound", *map(str, words)],
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def write_doodles(folder: Path, classes, each=EACH, first=0):
+    drawings = doodles("spare")
+    for row, (name, label) in enumerate(zip(drawings.names, drawings.labels.tolist(), strict=True)):
+        number = int(name.split("/")[1])
+        if label in classes and first <= number < first + each:
+            place = folder / drawings.classes[label] / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(drawings.pixels[row, 0].numpy()).save(place)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Folders of drawings, a model made from the known ones, and a finished run."""
+    root = tmp_path_factory.mktemp("place")
+    write_doodles(root / "known", KNOWN)
+    write_doodles(root / "new", NOVEL)
+    write_doodles(root / "more", NOVEL, each=4, first=50)
+    small = "--size", 28, "--width", 4
+    done = newfound("pretrain", "--known", "known", "-o", "model", "--pretrain-epochs", 2, *small, cwd=root)
+    assert done.returncode == 0, done.stderr
+    shutil.move(root / "known", root / "elsewhere")  # the labelled images do not exist where discovery runs
+    done = newfound(*two_stage("run"), "--truth", cwd=root)
+    assert done.returncode == 0, done.stderr
+    (root / "said.txt").write_text(done.stdout)
+    return root
+
+
+def two_stage(output):
+    return "discover", "--model", "model", "--unlabelled", "new", "--classes", 3, "--epochs", 2, "-o", output
+
+
+def test_a_run_folder_is_enough_for_a_person_who_never_opens_python(place):
+    files = {path.name for path in (place / "run").iterdir()}
+    tables = {"assignments.csv", "classes.csv", "metrics.csv", "config.toml", "log.txt", "report.html"}
+    assert files == tables | {"model", "discovery.json", "discovery.safetensors"}
+    assignments = pd.read_csv(place / "run" / "assignments.csv")
+    assert list(assignments) == ["path", "class", "distance", "confidence"]
+    assert len(assignments) == len(NOVEL) * EACH
+    assert assignments["confidence"].between(0, 1).all()
+    classes = pd.read_csv(place / "run" / "classes.csv")
+    assert classes["size"].sum() == len(assignments)
+    assert classes["size"].is_monotonic_decreasing
+    assert list(pd.read_csv(place / "run" / "metrics.csv")["epoch"]) == [1, 2]
+    assert "about" in (place / "run" / "log.txt").read_text()
+    assert "accuracy" in (place / "said.txt").read_text()
+
+
+def test_the_same_settings_give_the_same_bytes(place):
+    done = newfound("discover", "--config", "run/config.toml", "-o", "again", cwd=place)
+    assert done.returncode == 0, done.stderr
+    for name in ("assignments.csv", "classes.csv", "config.toml"):
+        assert (place / "again" / name).read_bytes() == (place / "run" / name).read_bytes()
+
+
+def test_flags_win_over_the_settings_file(place):
+    done = newfound("discover", "--config", "run/config.toml", "--seed", 5, "--epochs", 0, "-o", "flags", cwd=place)
+    assert done.returncode == 0, done.stderr
+    settings = tomllib.loads((place / "flags" / "config.toml").read_text())["discover"]
+    assert (settings["seed"], settings["epochs"], settings["classes"]) == (5, 0, 3)
+
+
+def test_single_stage_sees_both_sets_at_once(place):
+    words = "discover", "--known", "elsewhere", "--unlabelled", "new", "--classes", 3, "--epochs", 1, "-o", "single"
+    done = newfound(*words, "--pretrain-epochs", 1, "--size", 28, "--width", 4, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_csv(place / "single" / "assignments.csv")) == len(NOVEL) * EACH
+    assert "cross-entropy" in pd.read_csv(place / "single" / "metrics.csv")
+    assert "single-stage" in (place / "single" / "report.html").read_text()
+
+
+def test_predict_writes_the_class_of_new_images(place):
+    done = newfound("predict", "run", "more", "-o", "more.csv", cwd=place)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(place / "more.csv")
+    assert list(table) == ["path", "class", "distance", "confidence"]
+    assert set(table["class"]) <= {"new-1", "new-2", "new-3"}
+    assert len(table) == 12
+    refused = newfound("predict", "run", "more", "-o", "more.csv", cwd=place)
+    assert refused.returncode == 2
+    assert "--overwrite" in refused.stderr
+
+
+def test_predicting_the_images_of_the_run_gives_their_classes(place):
+    done = newfound("predict", "run", "new", "-o", "same.csv", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "same.csv").read_bytes() == (place / "run" / "assignments.csv").read_bytes()
+
+
+def test_report_is_written_anew(place):
+    before = (place / "run" / "report.html").read_text()
+    (place / "run" / "report.html").unlink()
+    done = newfound("report", "run", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "run" / "report.html").read_text() == before
+
+
+def test_a_killed_run_resumes_to_the_same_weights(place):
+    words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 3, "--epochs", 30
+    whole = newfound(*words, "-o", "whole", cwd=place)
+    assert whole.returncode == 0, whole.stderr
+    process = subprocess.Popen(
+        [sys.executable, "-m", "newfound", *map(str, words), "-o", "killed"],
+        cwd=place,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    checkpoint, deadline = place / "killed" / "checkpoint.safetensors", time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert checkpoint.exists()
+    assert not (place / "killed" / "discovery.json").exists(), "it was to be killed before its end"
+    refused = newfound(*words, "-o", "killed", cwd=place)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    resumed = newfound(*words, "-o", "killed", "--resume", cwd=place)
+    assert resumed.returncode == 0, resumed.stderr
+    for name in ("model/model.safetensors", "assignments.csv"):
+        assert (place / "killed" / name).read_bytes() == (place / "whole" / name).read_bytes()
+    rows = [pd.read_csv(place / name / "metrics.csv").drop(columns="seconds") for name in ("killed", "whole")]
+    pd.testing.assert_frame_equal(*rows)
+    assert not checkpoint.exists()
+
+
+def test_a_run_resumes_with_its_own_settings_only(place):
+    shutil.copytree(place / "run", place / "other")
+    done = newfound(*two_stage("other"), "--truth", "--resume", "--rate", 0.5, cwd=place)
+    assert done.returncode == 2
+    assert "rate" in done.stderr
+
+
+def test_ctrl_c_says_how_to_go_on(place):
+    words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 3, "--epochs", 5000, "-o", "stopped"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "newfound", *map(str, words)],
+        cwd=place,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint, deadline = place / "stopped" / "checkpoint.safetensors", time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+
+
+def refuse(place, *words, match):
+    """Exit code 2, one clear message, no traceback, nothing half-written."""
+    before = sorted(place.rglob("*"))
+    done = newfound(*words, cwd=place)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    message = [line for line in done.stderr.splitlines() if line.startswith("newfound: ")]
+    assert len(message) == 1
+    assert match in done.stderr
+    assert sorted(place.rglob("*")) == before
+    return done.stderr
+
+
+BAD = {
+    "missing folder": (("--model", "model", "--unlabelled", "nowhere"), "does not exist"),
+    "empty folder": (("--model", "model", "--unlabelled", "empty"), "holds no images"),
+    "class folder without images": (("--known", "hollow", "--unlabelled", "new"), "'bare'"),
+    "nothing readable": (("--model", "model", "--unlabelled", "broken"), "can be read"),
+    "more classes than images": (("--model", "model", "--unlabelled", "new", "--classes", 900), "900 classes in 48"),
+    "no known side": (("--unlabelled", "new"), "Neither labelled images nor a model"),
+    "no model folder": (("--model", "new", "--unlabelled", "new"), "not a model folder"),
+    "another version": (("--model", "version", "--unlabelled", "new"), "version 99"),
+    "damaged model": (("--model", "damaged", "--unlabelled", "new"), "damaged"),
+    "infinite features": (("--model", "nan", "--unlabelled", "new", "--epochs", 0), "NaN or infinite"),
+    "shared files": (("--known", "elsewhere", "--unlabelled", "leak"), "share"),
+    "unknown method": (("--model", "model", "--unlabelled", "new", "--method", "magic"), "no method called 'magic'"),
+    "unknown flag": (("--model", "model", "--unlabelled", "new", "--metod", "x"), "--metod"),
+    "a run is there": (("--model", "model", "--unlabelled", "new", "-o", "run"), "--overwrite"),
+    "other files are there": (("--model", "model", "--unlabelled", "new", "-o", "elsewhere"), "other files"),
+    "output is a file": (("--model", "model", "--unlabelled", "new", "-o", "said.txt"), "is a file"),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_place(place):
+    (place / "empty").mkdir()
+    shutil.copytree(place / "elsewhere", place / "hollow")
+    (place / "hollow" / "bare").mkdir()
+    (place / "broken").mkdir()
+    (place / "broken" / "zero.png").touch()
+    whole = next((place / "new").rglob("*.png")).read_bytes()
+    (place / "broken" / "cut.png").write_bytes(whole[: len(whole) // 2])
+    shutil.copytree(place / "model", place / "version")
+    about = place / "version" / "model.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"version": 99}))
+    shutil.copytree(place / "model", place / "damaged")
+    (place / "damaged" / "model.safetensors").write_bytes(b"\0" * 100)
+    shutil.copytree(place / "model", place / "nan")
+    weights = load_file(place / "nan" / "model.safetensors")
+    weights["backbone.stages.0.0.weight"] = torch.full_like(weights["backbone.stages.0.0.weight"], torch.nan)
+    save_file(weights, place / "nan" / "model.safetensors")
+    shutil.copytree(place / "new", place / "leak")
+    shared = next((place / "elsewhere").rglob("*.png"))
+    shutil.copy(shared, place / "leak" / "copy.png")
+    return place
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_clear_message_and_leaves_nothing_behind(bad_place, case):
+    words, match = BAD[case]
+    classes = () if "--classes" in words else ("--classes", 3)
+    output = () if "-o" in words else ("-o", "fresh")
+    refuse(bad_place, "discover", *words, *classes, *output, match=match)
+
+
+def test_unreadable_images_are_left_out_and_named(place):
+    shutil.copytree(place / "new", place / "partly")
+    (place / "partly" / "zero.png").touch()
+    words = "discover", "--model", "model", "--unlabelled", "partly", "--classes", 3, "--epochs", 0, "-o", "part"
+    done = newfound(*words, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "1 file" in done.stderr
+    assert "zero.png" in done.stderr
+    assert len(pd.read_csv(place / "part" / "assignments.csv")) == len(NOVEL) * EACH
+
+
+def test_a_finished_run_may_be_overwritten_when_asked(place):
+    shutil.copytree(place / "run", place / "over")
+    words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 2, "--epochs", 0, "-o", "over"
+    done = newfound(*words, "--overwrite", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_csv(place / "over" / "classes.csv")) == 2
+
+
+def test_help_and_import_are_quick_and_do_without_torch():
+    for words, seconds in ((("-m", "newfound", "--help"), 0.8), (("-c", "import newfound"), 0.4)):
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            line = [sys.executable, "-X", "importtime", *words]
+            done = subprocess.run(line, capture_output=True, text=True, check=True)
+            times.append(time.perf_counter() - began)
+            assert not any(line.rstrip().endswith("| torch") for line in done.stderr.splitlines())
+        assert min(times) < seconds
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("pretrain",), ("discover",), ("predict",), ("report",)])
+def test_every_help_fits_a_screen_and_has_an_example(command, tmp_path):
+    done = newfound(*command, "--help", cwd=tmp_path, COLUMNS="80")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) <= 50
+    assert not command or f"newfound {command[0]}" in done.stdout.split("Usage:")[1].split("\n", 1)[1]
