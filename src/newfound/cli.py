@@ -26,8 +26,10 @@ app = App(
     help="Finds the new categories in a pile of unlabelled images.",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
 )
 app.meta.group_parameters = "Common"
+app.meta.suppress_keyboard_interrupt = False
 
 Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
 Flag = Annotated[bool, Parameter(show_default=False)]

@@ -22,6 +22,7 @@ from newfound.functional.geometry import (
     stress,
     surrogate,
     target_distance,
+    whitening,
 )
 
 
@@ -466,14 +467,14 @@ def test_crowded_anchors_warn_of_the_distance_they_reached(orientation):
     assert anchors.mean(0).abs().max() < 1e-12
 
 
-def test_crowded_aligned_anchors_are_turned_towards_their_own_prototypes():
-    prototypes = gaussian(12, 4) + 3
+def test_crowded_aligned_anchors_keep_the_arrangement_of_their_prototypes():
+    angles = torch.tensor([0.0, 2, 4, 1, 3], dtype=torch.float64) * 2 * math.pi / 5
+    prototypes = torch.stack([angles.cos(), angles.sin()], dim=1) + 0.1 * gaussian(5, 2) + 1000
     with pytest.warns(UserWarning, match="cannot be equidistant"):
         anchors = equidistant(prototypes, 2.0, generator=torch.Generator().manual_seed(0))
-    rotation, _ = scipy.linalg.orthogonal_procrustes(anchors.numpy(), centred(prototypes).numpy())
-    torch.testing.assert_close(torch.from_numpy(rotation), torch.eye(4, dtype=torch.float64))
-    inner = (anchors * centred(prototypes)).sum(1)
-    assert (inner > 0).all()
+    rotation, agreement = scipy.linalg.orthogonal_procrustes(anchors.numpy(), centred(prototypes).numpy())
+    torch.testing.assert_close(torch.from_numpy(rotation), torch.eye(2, dtype=torch.float64))
+    assert agreement > 0.95 * norm(anchors.flatten()) * norm(centred(prototypes).flatten())
 
 
 @pytest.mark.parametrize("on_a_line", [True, False])
@@ -533,3 +534,16 @@ def test_anchors_that_cannot_be_extended_are_refused():
         extend(simplex(4, 3), 1)
     with pytest.raises(ValueError, match="two anchors at least, found 1"):
         extend(simplex(1, 3), 1)
+
+
+def test_whitening_makes_a_covariance_round():
+    root = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    S = root @ root.T
+    W = whitening(S, shrink=0.0)
+    torch.testing.assert_close(W @ S @ W, torch.eye(6, dtype=torch.float64))
+    torch.testing.assert_close(W, W.T)
+
+
+def test_whitening_is_shrunk_by_the_mean_of_the_spreads():
+    S = torch.diag(torch.tensor([4.0, 1.0, 0.0, 0.0]))  # mean 1.25, half of it added
+    torch.testing.assert_close(whitening(S, shrink=0.5), torch.diag(torch.tensor([4.625, 1.625, 0.625, 0.625]) ** -0.5))

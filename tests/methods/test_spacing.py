@@ -209,3 +209,13 @@ def test_every_epoch_logs_norms_distances_empty_clusters_and_changes():
     assert log["empty clusters"] == 1
     assert log["smallest prototype distance"] == pytest.approx(math.sqrt(2), abs=1e-4)
     assert log["mean prototype norm"] == pytest.approx(1, abs=1e-4)
+
+
+def test_latents_are_whitened_by_the_known_classes_spread_where_the_preset_says_so():
+    spread = torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))
+    scale = (torch.tensor([4.0, 1.0], dtype=torch.float64) + aligned().whiten * 2.5).rsqrt()
+    z = rand(5, 2, key="z")
+    seen = SpacingLoss(3, 2, aligned(), spread).double().space(z)
+    torch.testing.assert_close(seen, nn.functional.normalize(z * scale, dim=1))
+    torch.testing.assert_close(SpacingLoss(3, 2, paper(), spread).space(z), z)
+    assert "metric" not in SpacingLoss(3, 2, paper(), spread).state_dict()

@@ -37,7 +37,7 @@ def training(run: Run) -> Training:
     host = methods.parse(run.method)[0].training
     return replace(
         host,
-        epochs=min(run.epochs, host.epochs),  # k-means trains nothing
+        epochs=run.epochs if host.epochs else 0,  # k-means trains nothing
         rate=run.rate,
         batch=run.batch,
         schedule=constant,

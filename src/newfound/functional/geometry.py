@@ -45,6 +45,17 @@ def means(
     return sums / counts.clamp(min=1)[:, None], counts
 
 
+def whitening(spread: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, "dim dim"]:
+    """The symmetric W that makes a covariance round, as far as it can be trusted.
+
+    W = (S + ρ s̄ I)^−½,   s̄ = Tr S / dim        (ρ is `shrink`; without it directions of no spread would explode)
+    """
+    size = spread.shape[0]
+    strengths, directions = torch.linalg.eigh(_exact(spread))
+    scales = (strengths.clamp(min=0) + shrink * strengths.sum() / size).rsqrt()
+    return (directions * scales @ directions.T).to(spread)
+
+
 def target_distance(prototypes: Float[Tensor, "c dim"], alpha: float, cap: float | None = None) -> float:
     """How far apart the anchors shall be.
 
@@ -256,7 +267,7 @@ def _descend(
     move: float | None,
 ) -> Configuration:
     """SMACOF from one start, in coordinates of the start's own row space: min(c, dim) of them suffice."""
-    basis, coordinates = torch.linalg.qr((start - start.mean(0)).T)
+    basis, coordinates = torch.linalg.qr(start.T)
     push, inverse = delta if weights is None else weights * delta, _inverse(weights)
     negligible = tolerance * _stress(torch.zeros_like(delta), delta, weights).item()
 

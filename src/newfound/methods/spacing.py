@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from newfound import parallel
 from newfound.functional import pseudo
 from newfound.functional.cluster import kmeans
-from newfound.functional.geometry import distances, equidistant, means, nearest, target_distance
+from newfound.functional.geometry import distances, equidistant, means, nearest, target_distance, whitening
 from newfound.functional.losses import pull
 from newfound.functional.schedules import steps
 from newfound.methods.base import Method, Recipe, unlabelled
@@ -38,6 +38,9 @@ class Preset:
     """λ in λ · mean_i ‖z_i − p‖² (sum over dims, mean over the batch)."""
     unit: bool = True
     """Whether latents are L2-normalised inside; the host sees them as they are."""
+    whiten: float | None = 0.3
+    """How far the known classes' within-class covariance, where it is known, is shrunk before latents are whitened
+    by it (before they are normalised); None: never whitened."""
     alpha: float = 1.1
     """Anchors are α times the largest prototype distance apart."""
     orientation: Literal["aligned", "random", "none"] = "aligned"
@@ -60,13 +63,22 @@ def aligned() -> Preset:
 
 def paper() -> Preset:
     """Algorithm 2 to the letter; α = 1.1 where the paper says only "> 1"."""
-    return Preset(weight=1.0, unit=False, orientation="random", initial=0.0, known="k-means", order="again")
+    return Preset(
+        weight=1.0, unit=False, whiten=None, orientation="random", initial=0.0, known="k-means", order="again"
+    )
 
 
 def author() -> Preset:
     """As the first author's code: unit latents, v₀ = 100, α = 1, prototypes move before the loss."""
     return Preset(
-        weight=0.625, alpha=1.0, orientation="random", initial=100.0, known="k-means", order="first", start=0.025
+        weight=0.625,
+        whiten=None,
+        alpha=1.0,
+        orientation="random",
+        initial=100.0,
+        known="k-means",
+        order="first",
+        start=0.025,
     )
 
 
@@ -120,24 +132,31 @@ class SpacingLoss(nn.Module):
         loss = host_loss + spacing(z)       # every step
         spacing.update(z)                   # after the optimiser's step
 
-    For the preset `paper` give `update` the latents that the moved backbone computes again.
+    For the preset `paper` give `update` the latents that the moved backbone computes again. `spread` is the
+    within-class covariance of known classes' latents, where there are any: `aligned` whitens by it.
     """
 
     prototypes: Float[Tensor, "c d"]
     anchors: Float[Tensor, "c d"]
     counts: Float[Tensor, " c"]
     started: Tensor
+    metric: Float[Tensor, "d d"] | None
 
-    def __init__(self, classes: int, dim: int, preset: Preset | None = None):
+    def __init__(
+        self, classes: int, dim: int, preset: Preset | None = None, spread: Float[Tensor, "d d"] | None = None
+    ):
         super().__init__()
         self.preset = preset or aligned()
         self.register_buffer("prototypes", torch.zeros(classes, dim))
         self.register_buffer("anchors", torch.zeros(classes, dim))
         self.register_buffer("counts", torch.zeros(classes))
         self.register_buffer("started", torch.tensor(False))
+        metric = None if spread is None or self.preset.whiten is None else whitening(spread, self.preset.whiten)
+        self.register_buffer("metric", metric)
 
     def space(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Latents in the space where prototypes live."""
+        z = z if self.metric is None else z @ self.metric
         return F.normalize(z, dim=1) if self.preset.unit else z
 
     @torch.no_grad()
@@ -205,10 +224,10 @@ class SpacingLoss(nn.Module):
 class Spacing(Method):
     """Spacing Loss as a method: needs no labels, stands alone or joins another method through `Sum`."""
 
-    def __init__(self, problem: Problem, preset: Preset | None = None):
+    def __init__(self, problem: Problem, preset: Preset | None = None, spread: Float[Tensor, "d d"] | None = None):
         super().__init__()
         self.problem = problem
-        self.loss = SpacingLoss(problem.classes, problem.dim, preset)
+        self.loss = SpacingLoss(problem.classes, problem.dim, preset, spread)
         self.register_buffer("assignment", torch.full((problem.rows,), -1))  # the latest of every image
         self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen
 
@@ -259,15 +278,14 @@ def build_pairs(problem: Problem, model: Model) -> Method:
 
 def build(problem: Problem, model: Model, *, preset: Callable[[], Preset]) -> Method:
     """Spacing alone."""
-    return Spacing(problem, preset())
+    return Spacing(problem, preset(), model.spread)
 
 
 _PAPER = "Joseph et al., CVPR-W 2022"
-_TRAINING = Training(
-    epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1
-)  # NCL's, as the paper says
+_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
+"""NCL's, as the paper says."""
 
-pairs = Recipe(_PAPER, build_pairs, "optional", _TRAINING, "head")
+pairs = Recipe(_PAPER, build_pairs, "optional", _TRAINING, "unit k-means")
 recipes = {
     name: Recipe(
         _PAPER, partial(build, preset=preset), "optional", _TRAINING, "unit k-means" if preset().unit else "k-means"
