@@ -29,7 +29,7 @@ RESULTS = Path("results/choice.json")
 HELD = (range(10), range(10, 20))
 SEED = 100
 RATES = (0.1, 0.2, 0.4)
-WEIGHTS = (0.1, 0.3, 1.0, 3.0)
+WEIGHTS = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 
 
 def pretend(held):
@@ -38,7 +38,7 @@ def pretend(held):
 
 
 def keep(part, rows):
-    """Replace one part of the results."""
+    """Replace one part of the results; a later call goes on where an earlier one stopped."""
     whole = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     whole["setting"] = {
         "dataset": "Quick, Draw! doodles, 28 × 28, embedded; known categories alone",
@@ -93,9 +93,11 @@ def choose_stage(pool):
 def choose_weights(pool):
     presets = [f"pairs+{name}@{weight}" for weight, name in itertools.product(WEIGHTS, spacing.PRESETS)]
     models = dict(zip(HELD, pool.map(learn, HELD), strict=True))
-    cases = [(models[held], held, method) for method in ("kmeans", "pairs", *presets) for held in HELD]
-    rows = []
-    for row in pool.map(trial, *zip(*cases, strict=True)):
+    rows = json.loads(RESULTS.read_text()).get("weights", []) if RESULTS.exists() else []
+    done = [(row["method"], row["held out"][0]) for row in rows]
+    cases = [(method, held) for method in ("kmeans", "pairs", *presets) for held in HELD]
+    left = [(models[held], held, method) for method, held in cases if (method, held.start) not in done]
+    for row in pool.map(trial, *zip(*left, strict=True)):
         rows.append(row)
         keep("weights", rows)
 

@@ -160,6 +160,22 @@ def test_a_killed_run_resumes_to_the_same_weights(place):
     assert not checkpoint.exists()
 
 
+def test_two_processes_write_one_run_folder(place):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "newfound"]
+    done = subprocess.run(
+        [*launch, *map(str, two_stage("together")), "--device", "cpu"],
+        cwd=place,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Report:") == 1
+    assert len(pd.read_csv(place / "together" / "assignments.csv")) == len(NOVEL) * EACH
+
+
 def test_a_run_resumes_with_its_own_settings_only(place):
     shutil.copytree(place / "run", place / "other")
     done = newfound(*two_stage("other"), "--truth", "--resume", "--rate", 0.5, cwd=place)
@@ -210,9 +226,11 @@ BAD = {
     "no model folder": (("--model", "new", "--unlabelled", "new"), "not a model folder"),
     "another version": (("--model", "version", "--unlabelled", "new"), "version 99"),
     "damaged model": (("--model", "damaged", "--unlabelled", "new"), "damaged"),
-    "infinite features": (("--model", "nan", "--unlabelled", "new", "--epochs", 0), "NaN or infinite"),
+    "infinite features": (("--model", "nan", "--unlabelled", "new", "--epochs", 0), "NaN or infinite features"),
     "shared files": (("--known", "elsewhere", "--unlabelled", "leak"), "share"),
     "unknown method": (("--model", "model", "--unlabelled", "new", "--method", "magic"), "no method called 'magic'"),
+    "missing settings file": (("--config", "nope.toml", "--unlabelled", "new"), "nope.toml cannot be read"),
+    "broken settings file": (("--config", "said.txt", "--unlabelled", "new"), "said.txt cannot be read"),
     "unknown flag": (("--model", "model", "--unlabelled", "new", "--metod", "x"), "--metod"),
     "a run is there": (("--model", "model", "--unlabelled", "new", "-o", "run"), "--overwrite"),
     "other files are there": (("--model", "model", "--unlabelled", "new", "-o", "elsewhere"), "other files"),

@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,13 +171,17 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
         overwrite: replace a file that is already there.
     """
     from newfound import files
+    from newfound.data.sources import pile
     from newfound.discovery.result import Discovery
 
     if output.exists() and not overwrite:
         raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
-    table = Discovery.load(run).predict(images)
-    files.write(output, table.to_csv(index=False, lineterminator="\n"))
-    _say(f"{len(table)} images in {output}")
+    found = Discovery.load(run)
+    pictures = pile(images, found.model.size)
+    files.write(output, found.predict(pictures).to_csv(index=False, lineterminator="\n"))
+    _say(f"The classes of {len(pictures)} images are in {output}")
+    for file in pictures.skipped:
+        _say(f"left out: {file}")
 
 
 @app.command
@@ -205,7 +210,14 @@ def _launch(
     Args:
         config: settings file, such as a run's config.toml; flags win over it.
     """
-    app.config = [] if config is None else [Toml(config, must_exist=True)]
+    if config is not None:
+        try:
+            tomllib.loads(config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"The settings file {config} cannot be read ({error}). Check the path and the file."
+            ) from error
+        app.config = [Toml(config)]
     app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
 
 
@@ -219,6 +231,9 @@ def main() -> None:
         _fail(f"{error} See newfound --help.", 2)
     except InputError as error:
         _fail(str(error), 2)
+    finally:
+        if parallel := sys.modules.get("newfound.parallel"):  # loaded only where training was
+            parallel.leave()
 
 
 def _fail(message: str, code: int) -> None:

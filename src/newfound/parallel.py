@@ -68,7 +68,7 @@ def broadcast(module: nn.Module) -> None:
             dist.broadcast(tensor.data, 0)
 
 
-def wait() -> None:
-    """Go on when every process has come here."""
-    if world()[1] > 1:
-        dist.barrier()
+def leave() -> None:
+    """Part from the other processes, once all have come here."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

@@ -172,3 +172,11 @@ def test_the_page_shows_every_class_with_typical_images_first(found):
         assert not {e.name for e in each.exemplars} & {e.name for e in each.doubtful}
     assert len(shown.points) == 50
     assert shown.metrics is None
+
+
+def test_features_that_are_not_finite_are_refused(images):
+    with seeded("result"):
+        model = Model(SmallResNet(2, 2), 28, 1, ("a", "b"))
+    model.backbone.stages[0][0].weight.data.fill_(torch.inf)
+    with pytest.raises(InputError, match=r"NaN or infinite features for 50 of 50 images"):
+        find(model, images, 3, run=Run(method="kmeans", device="cpu"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from newfound.errors import InputError
 from newfound.networks.model import Frozen, Model
@@ -48,7 +49,7 @@ def test_a_model_of_another_version_is_refused(model, tmp_path):
         Model.load(tmp_path)
 
 
-@pytest.mark.parametrize("harm", ["cut", "missing", "other weights", "broken json"])
+@pytest.mark.parametrize("harm", ["cut", "missing", "other weights", "broken json", "NaN"])
 def test_a_damaged_model_is_refused(model, tmp_path, harm):
     model.save(tmp_path)
     weights, about = tmp_path / "model.safetensors", tmp_path / "model.json"
@@ -58,6 +59,9 @@ def test_a_damaged_model_is_refused(model, tmp_path, harm):
         weights.unlink()
     elif harm == "other weights":
         about.write_text(about.read_text().replace('"width": 4', '"width": 8'))
+    elif harm == "NaN":
+        tensors = load_file(weights)
+        save_file(tensors | {"means": tensors["means"] * torch.nan}, weights)
     else:
         about.write_text("{")
     with pytest.raises(InputError, match=r"damaged|cannot be read"):

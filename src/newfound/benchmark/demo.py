@@ -18,7 +18,10 @@ from newfound.discovery.discover import facts, stage_one, versions
 from newfound.discovery.find import Progress, find, read, silent
 from newfound.discovery.pages import write_report
 from newfound.discovery.settings import Run, StageOne
+from newfound.functional.geometry import whitening
 from newfound.functional.metrics import scores
+from newfound.methods.spacing import aligned
+from newfound.networks.model import Model
 
 log = logging.getLogger("newfound")
 
@@ -28,13 +31,14 @@ TITLES = {
     "pixels": "k-means on the pixels",
     "kmeans": "k-means on the start features",
     OURS: "pairs + spacing (aligned, the default)",
+    "whitened": "k-means on the whitened start features",
     "pairs": "pairs alone",
     "pairs+spacing:dcn": "pairs + spacing without anchors (dcn)",
     "pairs+spacing:paper": "pairs + spacing to the letter (paper)",
     "pairs+spacing:author": "pairs + spacing as in its author's code (author)",
 }
 FEW = ("kmeans", OURS)
-MANY = tuple(name for name in TITLES if name != "pixels")
+MANY = tuple(name for name in TITLES if name not in ("pixels", "whitened"))
 READING = "unit k-means"
 """The reading of the table; both are in the results."""
 
@@ -58,6 +62,8 @@ def demonstrate(
             began, run = time.perf_counter(), Run(method=method, seed=seed)
             found = find(model, pile, classes, run=run, progress=_called(progress, f"seed {seed}: {method}"))
             rows += measure(method, seed, found.features, truth, time.perf_counter() - began)
+            if method == "kmeans" and everything:  # what aligned's space gives by itself
+                rows += measure("whitened", seed, _whitened(model, found.features), truth)
             if method == OURS and seed == 0:
                 first = found
                 first.scores = scores(truth, found.cluster, classes)
@@ -108,6 +114,13 @@ def write_results(rows: pd.DataFrame, path: Path, command: str) -> None:
     records = rows.drop(columns="nmi normaliser").round(4).to_dict("records")
     text = json.dumps({"setting": setting, "rows": records}, indent=1, ensure_ascii=False)
     files.write(path, text + "\n")
+
+
+def _whitened(model: Model, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
+    shrink = aligned().whiten
+    assert shrink is not None
+    assert model.spread is not None
+    return features @ whitening(model.spread, shrink)
 
 
 def _called(progress: Progress, name: str) -> Progress:

@@ -192,10 +192,10 @@ def _work(
         return
     folder = Path(output)
     config = {task: {key: value for key, value in settings.items() if value is not None}}
-    claim(folder, config, overwrite=overwrite, resume=resume)
-    if not parallel.first():
+    if not parallel.first():  # the first process speaks for all
         yield folder
         return
+    claim(folder, config, overwrite=overwrite, resume=resume)
     files.write(folder / "config.toml", tomli_w.dumps(config))
     handler = logging.FileHandler(folder / "log.txt", mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

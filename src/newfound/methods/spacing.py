@@ -35,7 +35,7 @@ class Preset:
     """One reading of the paper."""
 
     weight: float
-    """λ in λ · mean_i ‖z_i − p‖² (sum over dims, mean over the batch)."""
+    """λ in λ · mean_i ‖z_i − p‖² (sum over dims, mean over the batch); chosen on pretend-novel classes (decision 5)."""
     unit: bool = True
     """Whether latents are L2-normalised inside; the host sees them as they are."""
     whiten: float | None = 0.3
@@ -64,7 +64,7 @@ def aligned() -> Preset:
 def paper() -> Preset:
     """Algorithm 2 to the letter; α = 1.1 where the paper says only "> 1"."""
     return Preset(
-        weight=1.0, unit=False, whiten=None, orientation="random", initial=0.0, known="k-means", order="again"
+        weight=0.001, unit=False, whiten=None, orientation="random", initial=0.0, known="k-means", order="again"
     )
 
 
@@ -83,8 +83,10 @@ def author() -> Preset:
 
 
 def dcn(of: Preset | None = None) -> Preset:
-    """The same self-training without anchors (Yang et al. 2017): the control of another preset."""
-    return replace(of or aligned(), orientation="none")
+    """The same self-training without anchors (Yang et al. 2017): the control of another preset, by default of
+    `aligned` with the weight that is best for it (decision 5).
+    """
+    return replace(of or replace(aligned(), weight=0.3), orientation="none")
 
 
 PRESETS = {"aligned": aligned, "paper": paper, "author": author, "dcn": dcn}

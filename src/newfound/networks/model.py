@@ -57,6 +57,8 @@ class Model:
         about = _about(folder)
         try:
             tensors = load_file(folder / "model.safetensors")
+            if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+                raise ValueError(f"NaN or infinite numbers in {broken[0]}, which give NaN or infinite features")
             settings = dict(about["backbone"])
             backbone = BACKBONES[settings.pop("kind")](**settings)
             backbone.load_state_dict(_below("backbone.", tensors))
@@ -73,7 +75,7 @@ class Model:
                 means=tensors.get("means"),
                 spread=tensors.get("spread"),
             )
-        except (OSError, SafetensorError, RuntimeError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"The model in {folder} is damaged ({type(error).__name__}: {str(error).splitlines()[0]}). "
                 "Copy the folder again, or make it anew with `newfound pretrain`."

@@ -1,0 +1,66 @@
+"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`.
+
+python scripts/tables.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from newfound.benchmark.demo import READING, TITLES
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/decisions/0005-weights.md")
+
+
+def demo() -> str:
+    """Mean ± standard deviation over seeds of every row of the demonstration."""
+    results = json.loads((ROOT / "results/demo.json").read_text(encoding="utf-8"))
+    rows = pd.DataFrame(results["rows"]).query("reading == @READING")
+    lines = [f"| 1000 drawings, {len(results['setting']['seeds'])} seeds | accuracy | NMI |", "|---|---|---|"]
+    for name, title in TITLES.items():
+        own = rows[rows["method"] == name]
+        accuracy, nmi = own["accuracy"], own["nmi"]
+        cells = f"{100 * accuracy.mean():.1f} ± {100 * accuracy.std():.1f} | {nmi.mean():.3f} ± {nmi.std():.3f}"
+        lines.append(f"| {title} | {cells} |")
+    return "\n".join(lines)
+
+
+def weights() -> str:
+    """NMI by preset and λ, mean over the classes held out."""
+    results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
+    rows = pd.DataFrame(results["weights"])
+    means = rows.groupby("method")["nmi"].mean()
+    split = {tuple(name.removeprefix("pairs+").split("@")): value for name, value in means.items() if "@" in name}
+    sizes = sorted({weight for _, weight in split}, key=float)
+    lines = ["| preset | " + " | ".join(f"λ = {size}" for size in sizes) + " |", "|---" * (len(sizes) + 1) + "|"]
+    for preset in dict.fromkeys(name for name, _ in split):
+        lines.append(f"| {preset} | " + " | ".join(f"{split[preset, size]:.3f}" for size in sizes) + " |")
+    lines.append(f"\nk-means on the start features {means['kmeans']:.3f}, pairs alone {means['pairs']:.3f}.")
+    return "\n".join(lines)
+
+
+def stage() -> str:
+    """NMI by stage one's rate, mean over the classes held out."""
+    results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
+    means = pd.DataFrame(results["stage"]).groupby("rate")["nmi"].mean()
+    head, line = " | ".join(f"rate {rate}" for rate in means.index), " | ".join(f"{nmi:.3f}" for nmi in means)
+    return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
+
+
+TABLES = {"demo": demo, "weights": weights, "stage": stage}
+
+
+def filled(text: str) -> str:
+    """A page with its tables made anew."""
+    return re.sub(
+        r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", lambda m: m[1] + TABLES[m[2]]() + m[3], text, flags=re.DOTALL
+    )
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

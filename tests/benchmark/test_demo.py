@@ -1,0 +1,62 @@
+"""The demonstration, small."""
+
+import json
+
+import pytest
+import torch
+
+from newfound.benchmark import demo
+from newfound.data.sources import doodles
+from newfound.discovery.result import Discovery
+from newfound.discovery.settings import StageOne
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    output = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "STAGE", StageOne(size=28, width=2, pretrain_epochs=1))
+        rows = demo.demonstrate(output, everything=True, command="newfound demo --all")
+        demo.write_results(rows, output / "results.json", "newfound demo --all --seeds 1")
+    return output, rows
+
+
+def test_every_control_is_measured_in_both_readings(shown):
+    _, rows = shown
+    assert set(rows["method"]) == set(demo.TITLES)
+    assert set(rows["reading"]) == {"k-means", "unit k-means"}
+    assert len(rows) == 2 * len(demo.TITLES)
+    assert rows["nmi"].between(0, 1).all()
+
+
+def test_the_table_is_the_mean_over_seeds_in_one_reading(shown):
+    _, rows = shown
+    doubled = [*rows.to_dict("records"), *rows.assign(seed=1, nmi=rows["nmi"] + 0.1).to_dict("records")]
+    table = {title: nmi for title, _, nmi in demo.comparison(doubled)}
+    expected = rows[(rows["method"] == "pairs") & (rows["reading"] == "unit k-means")]["nmi"].iloc[0] + 0.05
+    assert table["pairs alone"] == pytest.approx(expected)
+    assert list(table) == list(demo.TITLES.values())
+
+
+def test_results_say_how_they_were_made(shown):
+    output, rows = shown
+    results = json.loads((output / "results.json").read_text())
+    assert len(results["rows"]) == len(rows)
+    needed = {"dataset", "split", "images", "classes", "stage one", "discovery", "seeds", "command", "versions"}
+    assert needed <= results["setting"].keys()
+
+
+def test_it_leaves_a_run_with_a_report(shown):
+    output, _ = shown
+    found = Discovery.load(output)
+    assert len(found.paths) == 1000
+    assert found.scores is not None
+    assert "k-means on the pixels" in (output / "report.html").read_text()
+
+
+def test_known_and_novel_drawings_share_no_category_and_the_pile_no_label():
+    known, novel = doodles("known"), doodles("novel")
+    assert not set(known.classes) & set(novel.classes)
+    assert (demo.hide(novel).labels == -1).all()
+    assert demo.hide(novel).classes == ()
+    assert torch.equal(demo.hide(novel).pixels, novel.pixels)

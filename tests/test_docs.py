@@ -1,0 +1,51 @@
+"""What the pages claim is what the results say."""
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_tables():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "scripts/tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_table_is_made_from_the_results():
+    tables = load_tables()
+    for page in tables.PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert "<!-- end -->" in text
+        assert tables.filled(text) == text, f"{page} is stale: run python scripts/tables.py"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *sorted(map(str, (ROOT / "docs").rglob("*.md")))])
+def test_every_relative_link_leads_somewhere(page):
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)#]+?)\)", path.read_text(encoding="utf-8")):
+        if "://" not in link:
+            assert (path.parent / link).exists(), f"{page}: {link}"
+
+
+def test_the_commands_in_the_readme_exist():
+    words = set(
+        re.findall(r"newfound (\w+)", " ".join(re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.S)))
+    )
+    assert {"demo", "pretrain", "discover", "predict"} <= words
+    for word in words:
+        source = (ROOT / "src/newfound/cli.py").read_text()
+        assert re.search(rf"@app.command\ndef {word}\(", source), word
+
+
+def test_no_page_or_source_names_an_absolute_path_of_a_machine():
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for name in filter(None, files):
+        path = ROOT / name
+        if path.suffix in {".md", ".py", ".toml", ".json", ".yml"} and path.is_file() and path != Path(__file__):
+            assert not re.search(r"(?<![\w/])/(?:home|root|work|Users)/", path.read_text(encoding="utf-8")), name
