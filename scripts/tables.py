@@ -18,7 +18,8 @@ PAGES = ("README.md", "docs/decisions/0005-weights.md")
 def demo() -> str:
     """Mean ± standard deviation over seeds of every row of the demonstration."""
     results = json.loads((ROOT / "results/demo.json").read_text(encoding="utf-8"))
-    rows = pd.DataFrame(results["rows"]).query("reading == @READING")
+    rows = pd.DataFrame(results["rows"])
+    rows = rows[rows["reading"] == READING]
     lines = [f"| 1000 drawings, {len(results['setting']['seeds'])} seeds | accuracy | NMI |", "|---|---|---|"]
     for name, title in TITLES.items():
         own = rows[rows["method"] == name]
@@ -36,8 +37,10 @@ def weights() -> str:
     split = {tuple(name.removeprefix("pairs+").split("@")): value for name, value in means.items() if "@" in name}
     sizes = sorted({weight for _, weight in split}, key=float)
     lines = ["| preset | " + " | ".join(f"λ = {size}" for size in sizes) + " |", "|---" * (len(sizes) + 1) + "|"]
-    for preset in dict.fromkeys(name for name, _ in split):
-        lines.append(f"| {preset} | " + " | ".join(f"{split[preset, size]:.3f}" for size in sizes) + " |")
+    lines += [
+        f"| {preset} | " + " | ".join(f"{split[preset, size]:.3f}" for size in sizes) + " |"
+        for preset in dict.fromkeys(name for name, _ in split)
+    ]
     lines.append(f"\nk-means on the start features {means['kmeans']:.3f}, pairs alone {means['pairs']:.3f}.")
     return "\n".join(lines)
 

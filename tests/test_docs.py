@@ -34,9 +34,8 @@ def test_every_relative_link_leads_somewhere(page):
 
 
 def test_the_commands_in_the_readme_exist():
-    words = set(
-        re.findall(r"newfound (\w+)", " ".join(re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.S)))
-    )
+    blocks = re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    words = set(re.findall(r"newfound (\w+)", " ".join(blocks)))
     assert {"demo", "pretrain", "discover", "predict"} <= words
     for word in words:
         source = (ROOT / "src/newfound/cli.py").read_text()

@@ -93,7 +93,8 @@ def measure(
 
 def comparison(rows: Sequence[dict]) -> list[tuple[str, float, float]]:
     """Title, mean accuracy and mean NMI of each method, in the table's reading."""
-    table = pd.DataFrame(rows).query("reading == @READING").groupby("method")[["accuracy", "nmi"]].mean()
+    table = pd.DataFrame([row for row in rows if row["reading"] == READING])
+    table = table.groupby("method")[["accuracy", "nmi"]].mean()
     return [(TITLES[name], *table.loc[name]) for name in TITLES if name in table.index]
 
 
