@@ -176,6 +176,14 @@ def test_two_processes_write_one_run_folder(place):
     assert len(pd.read_csv(place / "together" / "assignments.csv")) == len(NOVEL) * EACH
 
 
+def test_resuming_a_finished_run_changes_nothing(place):
+    before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.suffix in {".csv", ".safetensors"}}
+    done = newfound(*two_stage("run"), "--truth", "--resume", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "finished already" in done.stderr
+    assert before == {path: path.read_bytes() for path in before}
+
+
 def test_a_run_resumes_with_its_own_settings_only(place):
     shutil.copytree(place / "run", place / "other")
     done = newfound(*two_stage("other"), "--truth", "--resume", "--rate", 0.5, cwd=place)

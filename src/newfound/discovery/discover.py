@@ -54,6 +54,7 @@ def pretrain(
         model = stage_one(labelled, stage, seed, device=device, progress=progress, keep=keep, resume=resume)
         if folder is not None and parallel.first():
             model.save(folder)
+        tell_skipped(labelled)
     return model
 
 
@@ -135,6 +136,9 @@ def discover(
     settings |= {"classes": classes, "truth": truth} | asdict(run) | asdict(stage)
 
     with _work(output, "discover", settings, overwrite=overwrite, resume=resume) as folder:
+        if folder is not None and resume and (folder / "discovery.json").is_file():
+            log.info(f"The run in {folder} is finished already.")
+            return Discovery.load(folder)
         if start is None:
             assert labelled is not None  # one of the two was given
             keep = None if folder is None else folder / f"stage-one-{CHECKPOINT}"
@@ -149,9 +153,14 @@ def discover(
         if folder is not None and parallel.first():
             found.save(folder)
             write_report(found, folder / "report.html")
-    if new.skipped:
-        log.warning(f"{len(new.skipped)} files could not be read and were left out:\n  " + "\n  ".join(new.skipped))
+        tell_skipped(new, labelled)
     return found
+
+
+def tell_skipped(*read: Images | None) -> None:
+    """Name the files that were left out."""
+    if skipped := [file for images in read if images is not None for file in images.skipped]:
+        log.warning(f"{len(skipped)} files could not be read and were left out:\n  " + "\n  ".join(skipped))
 
 
 def facts(found: Discovery, run: Run, labelled: Images | None, command: str) -> dict[str, str]:
