@@ -1,10 +1,12 @@
 """Choose stage one and Spacing's weights on pretend-novel classes; writes results/choice.json.
 
     python scripts/choose.py stage      stage one's rate, by k-means on the classes held out
-    python scripts/choose.py weights    λ of every preset, and the rate of discovery
+    python scripts/choose.py whiten     how far Spacing's whitening is shrunk, by k-means on whitened start features
+    python scripts/choose.py weights    λ of every preset
 
-The 100 known categories of the embedded doodles alone: ten are held out and treated as novel. The ten novel categories
-of the demonstration, and its seeds (0 to 4), are never looked at. Two processes of one thread each.
+Ten of the 100 known categories of the embedded doodles are held out and treated as novel; for whitening the ten spare
+categories too. The ten novel categories of the demonstration, and its seeds (0 to 4), are never looked at. Two
+processes of one thread each.
 """
 
 import itertools
@@ -17,18 +19,20 @@ from pathlib import Path
 
 import torch
 
-from newfound.benchmark.demo import STAGE, measure
+from newfound.benchmark.demo import STAGE, hide, measure
 from newfound.data.sources import doodles
 from newfound.data.splits import by_class
 from newfound.discovery.discover import stage_one, versions
 from newfound.discovery.find import find
 from newfound.discovery.settings import Run
+from newfound.functional.geometry import whitening
 from newfound.methods import METHODS, spacing
 
 RESULTS = Path("results/choice.json")
 HELD = (range(10), range(10, 20))
 SEED = 100
 RATES = (0.1, 0.2, 0.4)
+SHRINKS = (None, 0.03, 0.1, 0.3, 1.0, 3.0)
 WEIGHTS = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0)
 
 
@@ -48,7 +52,7 @@ def keep(part, rows):
         "reading": "unit k-means, mean over 5 seeds of k-means",
         "stage one": vars(STAGE),
         "discovery": vars(Run()),
-        "command": "python scripts/choose.py stage; python scripts/choose.py weights",
+        "command": "python scripts/choose.py stage, then whiten, then weights",
         "versions": versions(),
     }
     whole[part] = rows
@@ -90,6 +94,20 @@ def choose_stage(pool):
         keep("stage", rows)
 
 
+def choose_whiten(pool):
+    spare = doodles("spare")
+    rows = []
+    for held, model in zip(HELD, pool.map(learn, HELD), strict=True):
+        _, novel, truth = pretend(held)
+        for shrink, (name, pile, answers) in itertools.product(
+            SHRINKS, (("held out", novel, truth), ("spare", hide(spare), spare.labels))
+        ):
+            features = find(model, pile, 10, run=Run(method="kmeans")).features
+            seen = features if shrink is None else features @ whitening(model.spread, shrink)
+            rows.append({"shrink": shrink, "model without": held.start, "classes": name} | scores(seen, answers))
+            keep("whiten", rows)
+
+
 def choose_weights(pool):
     presets = [f"pairs+{name}@{weight}" for weight, name in itertools.product(WEIGHTS, spacing.PRESETS)]
     models = dict(zip(HELD, pool.map(learn, HELD), strict=True))
@@ -104,4 +122,4 @@ def choose_weights(pool):
 
 if __name__ == "__main__":
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as workers:
-        {"stage": choose_stage, "weights": choose_weights}[sys.argv[1]](workers)
+        {"stage": choose_stage, "whiten": choose_whiten, "weights": choose_weights}[sys.argv[1]](workers)

@@ -53,14 +53,23 @@ def stage() -> str:
     return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
 
 
-TABLES = {"demo": demo, "weights": weights, "stage": stage}
+def whiten() -> str:
+    """NMI of k-means on start features by how far whitening is shrunk, mean over two models and two sets of classes."""
+    results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
+    rows = pd.DataFrame(results["whiten"])
+    means = rows["nmi"].groupby(rows["shrink"].fillna("none").astype(str)).mean()
+    names = ["none", *sorted((name for name in means.index if name != "none"), key=float)]
+    head, line = " | ".join(names), " | ".join(f"{means[name]:.3f}" for name in names)
+    return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
+
+
+TABLES = {"demo": demo, "weights": weights, "stage": stage, "whiten": whiten}
 
 
 def filled(text: str) -> str:
     """A page with its tables made anew."""
-    return re.sub(
-        r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", lambda m: m[1] + TABLES[m[2]]() + m[3], text, flags=re.DOTALL
-    )
+    pattern = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+    return pattern.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
 
 
 if __name__ == "__main__":

@@ -471,7 +471,7 @@ def test_crowded_aligned_anchors_keep_the_arrangement_of_their_prototypes():
     angles = torch.tensor([0.0, 2, 4, 1, 3], dtype=torch.float64) * 2 * math.pi / 5
     prototypes = torch.stack([angles.cos(), angles.sin()], dim=1) + 0.1 * gaussian(5, 2) + 1e6
     with pytest.warns(UserWarning, match="cannot be equidistant"):
-        anchors = equidistant(prototypes, 2.0, generator=torch.Generator().manual_seed(0))
+        anchors = equidistant(prototypes, 2.0, generator=torch.Generator().manual_seed(1))
     rotation, agreement = scipy.linalg.orthogonal_procrustes(anchors.numpy(), centred(prototypes).numpy())
     torch.testing.assert_close(torch.from_numpy(rotation), torch.eye(2, dtype=torch.float64))
     assert agreement > 0.95 * norm(anchors.flatten()) * norm(centred(prototypes).flatten())
