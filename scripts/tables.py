@@ -57,7 +57,7 @@ def whiten() -> str:
     """NMI of k-means on start features by how far whitening is shrunk, mean over two models and two sets of classes."""
     results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
     rows = pd.DataFrame(results["whiten"])
-    means = rows["nmi"].groupby(rows["shrink"].fillna("none").astype(str)).mean()
+    means = rows["nmi"].groupby(["none" if pd.isna(shrink) else str(shrink) for shrink in rows["shrink"]]).mean()
     names = ["none", *sorted((name for name in means.index if name != "none"), key=float)]
     head, line = " | ".join(names), " | ".join(f"{means[name]:.3f}" for name in names)
     return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
