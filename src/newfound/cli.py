@@ -231,7 +231,7 @@ def main() -> None:
         _fail(f"{error} See newfound --help.", 2)
     except InputError as error:
         _fail(str(error), 2)
-    finally:
+    else:
         if parallel := sys.modules.get("newfound.parallel"):  # loaded only where training was
             parallel.leave()
 

@@ -69,6 +69,7 @@ def broadcast(module: nn.Module) -> None:
 
 
 def leave() -> None:
-    """Part from the other processes, once all have come here."""
+    """Part from the other processes. Not before all have come here: who leaves early cuts the others' connections."""
     if dist.is_available() and dist.is_initialized():
+        dist.barrier()
         dist.destroy_process_group()

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from newfound import parallel
 from newfound.data.batches import Data
 from newfound.methods import build
 from newfound.networks.backbone import Backbone
@@ -55,5 +56,4 @@ def main(name: str, labelled: bool, dtype: str, epochs: int, out: Path) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2] == "True", sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    parallel.leave()
