@@ -114,3 +114,4 @@ class Training:
     schedule: Callable[[float], float] = constant  # of progress; there is no scheduler object to save
     views: tuple[str, ...] = ("weak", "weak")  # kinds in data/views.py
     trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
+    few: int = 0  # classes in a batch, the same number of images of each; 0: images as they come

@@ -1,7 +1,9 @@
 """The discovery set as the loop sees it: order and views drawn from `now`."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -12,12 +14,16 @@ from newfound.data.views import VIEWS, draws
 from newfound.types import Batch, Now, Training
 
 
-@dataclass(frozen=True)
-class Data:
-    """Images and their labels, −1 where unlabelled."""
+class Dataset(ABC):
+    """Something that can be seen in several views, with labels, −1 where unlabelled."""
 
-    pixels: UInt8[Tensor, "n channels height width"]
     labels: Int[Tensor, " n"]
+
+    @abstractmethod
+    def look(
+        self, rows: Int[Tensor, " m"], kinds: tuple[str, ...], draws: list[Tensor], device: torch.device
+    ) -> list[Tensor]:
+        """Some of it in one view a kind; a row of uniform numbers decides how each image is seen."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -30,18 +36,54 @@ class Data:
         """One epoch. Order and views are drawn for the whole batch on every process; each takes its own part."""
         processes = parallel.world()[1]
         size = min(training.batch, len(self)) // processes * processes
-        order = torch.randperm(len(self), generator=now.random("order"))
         steps = self.steps(training)
+        if training.few:
+            order = few_classes(self.labels, training.few, size, steps, now.random("order"))
+        else:
+            order = torch.randperm(len(self), generator=now.random("order"))
         for step in range(steps):
             here = now._replace(step=step, steps=steps)
             part = parallel.part(size)
             rows = order[step * size : (step + 1) * size][part]
             random = here.random("views")
-            pixels = self.pixels[rows].to(device)
-            views = [VIEWS[kind](pixels, draws(size, random)[part].to(device)) for kind in training.views]
-            yield here, Batch(views, self.labels[rows].to(device), rows.to(device), {})
+            seen = self.look(rows, training.views, [draws(size, random)[part] for _ in training.views], device)
+            yield here, Batch(seen, self.labels[rows].to(device), rows.to(device), {})
 
     def plain(self, rows: Int[Tensor, " m"], chunk: int = 512) -> Iterator[Float[Tensor, "some channels height width"]]:
         """Some of the images, in the order of `rows`, unaugmented."""
         for some in rows.split(chunk):
-            yield VIEWS["plain"](self.pixels[some], draws(len(some), torch.Generator()))
+            yield self.look(some, ("plain",), [draws(len(some), torch.Generator())], torch.device("cpu"))[0]
+
+
+@final
+@dataclass(frozen=True)
+class Data(Dataset):
+    """Images."""
+
+    pixels: UInt8[Tensor, "n channels height width"]
+    labels: Int[Tensor, " n"]
+
+    def look(
+        self, rows: Int[Tensor, " m"], kinds: tuple[str, ...], draws: list[Tensor], device: torch.device
+    ) -> list[Tensor]:
+        """Augmented anew each time."""
+        pixels = self.pixels[rows].to(device)
+        return [VIEWS[kind](pixels, draw.to(device)) for kind, draw in zip(kinds, draws, strict=True)]
+
+
+def few_classes(
+    labels: Int[Tensor, " n"], few: int, size: int, steps: int, random: torch.Generator
+) -> Int[Tensor, " all"]:
+    """Rows of an epoch whose every batch holds few classes, equally many images of each, drawn with replacement.
+
+    So that pairs of one class are not too rare to learn from. Unlabelled images are left out.
+    """
+    members = [(labels == label).nonzero().squeeze(1) for label in labels.unique() if label >= 0]
+    few, rows = min(few, len(members)), []
+    for _ in range(steps):
+        classes = torch.randperm(len(members), generator=random)[:few].repeat_interleave(-(-size // few))[:size]
+        picks = torch.rand(size, generator=random)
+        rows += [
+            members[c][int(pick * len(members[c]))] for c, pick in zip(classes.tolist(), picks.tolist(), strict=True)
+        ]
+    return torch.stack(rows)

@@ -12,6 +12,8 @@ from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
 
 Reading = Literal["head", "k-means", "unit k-means"]
+Stage = Literal["rotation", "supervised", "similarity"]
+"""What can come before discovery. Rotation looks at unlabelled images too: in two stages it is left out."""
 
 
 class Method(nn.Module, ABC):
@@ -115,6 +117,10 @@ class Recipe:
     labelled: Literal["needed", "optional", "unused"]
     training: Training
     reading: Reading  # the headline; every reading that exists is stored
+    pixels: bool = False  # needs images: neither cached maps nor features will do
+    stage_one: tuple[Stage, ...] = ("supervised",)  # what comes before, in this order
+    start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
+    described: bool = False  # made from a description: neither its code nor its paper's text was at hand
 
 
 def unlabelled(batch: Batch, problem: Problem) -> Bool[Tensor, " batch"]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,11 +23,36 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Latents:
-        """Latents of images with values in [0, 1]."""
+        """Latents of images with values in [0, 1]; `map` is what the last stage is given."""
+
+    def tail(self, maps: Float[Tensor, "batch channels height width"]) -> Latents:
+        """Latents from what the last stage is given, for those who remember it."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be cut before its last stage.")
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The plain values that build it anew, written into the model folder."""
+
+
+@final
+class Tail(Backbone):
+    """The last stage of a backbone as a backbone of its own: its images are the maps that the trunk gave of them.
+
+    The stage is shared, not copied: what it learns here the whole backbone has learnt.
+    """
+
+    def __init__(self, whole: Backbone):
+        super().__init__()
+        self.dim, self.stages = whole.dim, whole.stages[-1:]
+        self._whole = (whole,)  # in a tuple: the trunk is no part of this module
+
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Latents:
+        """Latents of maps."""
+        return self._whole[0].tail(images)
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the whole."""
+        return self._whole[0].settings()
 
 
 @contextmanager

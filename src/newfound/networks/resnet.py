@@ -72,7 +72,11 @@ class SmallResNet(Backbone):
         x = ((images - mean) / std).contiguous(memory_format=torch.channels_last)
         for stage in self.stages[:-1]:
             x = stage(x)
-        return Latents(self.stages[-1](x).mean(dim=(2, 3)), x)
+        return self.tail(x)
+
+    def tail(self, maps: Float[Tensor, "batch channels height width"]) -> Latents:
+        """Latents from the map before the last stage."""
+        return Latents(self.stages[-1](maps).mean(dim=(2, 3)), maps)
 
     def settings(self) -> dict[str, Any]:
         """Width and stem stride."""

@@ -15,7 +15,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from newfound import parallel
-from newfound.data.batches import Data
+from newfound.data.batches import Dataset
 from newfound.errors import InputError
 from newfound.methods.base import Method
 from newfound.networks.backbone import Backbone, still
@@ -68,7 +68,7 @@ class Learner(nn.Module):
 
 
 @torch.no_grad()
-def survey(learner: Learner, data: Data) -> Survey:
+def survey(learner: Learner, data: Dataset) -> Survey:
     """Latents of all images, in eval mode, without augmentation; every process does its part."""
     parallel.average(learner.backbone)
     device = next(learner.backbone.parameters()).device
@@ -96,7 +96,7 @@ def optimiser(learner: nn.Module, training: Training) -> torch.optim.Optimizer:
 
 def fit(
     learner: Learner,
-    data: Data,
+    data: Dataset,
     training: Training,
     seed: int,
     *,
@@ -176,7 +176,7 @@ def _row(epoch: int, totals: dict[str, Tensor], method: Method, training: Traini
     return {"epoch": epoch + 1.0} | losses | method.log() | {"seconds": seconds}
 
 
-def estimate(learner: Learner, data: Data, training: Training, *, device: str = "auto") -> float:
+def estimate(learner: Learner, data: Dataset, training: Training, *, device: str = "auto") -> float:
     """About how many seconds `fit` will take, from a few steps of a copy."""
     if training.epochs == 0 or parallel.world()[1] > 1:
         return 0.0
