@@ -83,7 +83,6 @@ def few_classes(
     for _ in range(steps):
         classes = torch.randperm(len(members), generator=random)[:few].repeat_interleave(-(-size // few))[:size]
         picks = torch.rand(size, generator=random)
-        rows += [
-            members[c][int(pick * len(members[c]))] for c, pick in zip(classes.tolist(), picks.tolist(), strict=True)
-        ]
+        for own, pick in zip((members[c] for c in classes.tolist()), picks.tolist(), strict=True):
+            rows.append(own[int(pick * len(own))])
     return torch.stack(rows)

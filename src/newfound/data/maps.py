@@ -14,7 +14,7 @@ from newfound.data.views import DRAWS
 @final
 @dataclass(frozen=True)
 class Maps(Dataset):
-    """Maps before the last stage, half precision, memory-mapped: one of the plain image, then `DRAWS` of augmented ones.
+    """Maps before the last stage, in half precision: one of the plain image, then `DRAWS` of augmented ones.
 
     The kind of a view was chosen when the maps were made; here views of an image are different ones of its maps.
     """

@@ -37,7 +37,9 @@ def projector(dim: int, hidden: int, out: int) -> nn.Sequential:
 def widen(head: nn.Linear, more: int) -> nn.Linear:
     """A head for more classes: old rows are kept, new ones random, biased to say nothing at first.
 
-    b_new = min(b_old) − 1        (AutoNovel, Han et al. 2020)
+        b_new = min(b_old) − 1        (AutoNovel, Han et al. 2020)
+
+    The head given is left as it is.
     """
     wide = nn.Linear(head.in_features, head.out_features + more)
     with torch.no_grad():
