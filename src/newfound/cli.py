@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Toml
@@ -33,6 +33,7 @@ app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False
 
 Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
+Many = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 Settings = Annotated[Run, Parameter(name="*")]
 First = Annotated[StageOne, Parameter(name="*", group="Stage one, when no model is given")]
@@ -198,6 +199,95 @@ def report(run: Path) -> None:
 
     write_report(Discovery.load(run), run / "report.html")
     _say(f"Report: {run / 'report.html'}")
+
+
+@app.command
+def benchmark(
+    stages: str,
+    *,
+    dataset: str,
+    split: str | None = None,
+    methods: Many = (),
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (0, 1, 2),
+    budget: str = "cpu",
+    data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
+    output: Folder = Path("results"),
+    keep: Path | None = None,
+) -> None:
+    """Make the rows of the paper's tables, ours beside the published numbers.
+
+    newfound benchmark two-stage --dataset cifar10
+    newfound benchmark single-stage --dataset cifar100 --split 20-80 --methods ncl ncl+spacing
+
+    Finished rows stay: the same command again goes on. Started twice, the two share the work.
+
+    Args:
+        stages: two-stage or single-stage.
+        dataset: cifar10 or cifar100.
+        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10.
+        methods: the rows to make; default: the paper's, then controls.
+        seeds: a row each.
+        budget: smoke (a minute), cpu (hours on two cores) or paper (days on a GPU).
+        data: folder with CIFAR's Python files.
+        output: folder of results/*.json.
+        keep: folder for each row's latents, which newfound figure draws.
+    """
+    from newfound.benchmark.run import benchmark as run
+    from newfound.benchmark.run import found, table
+
+    which = table(stages, dataset, split, budget)
+    place = found(which, data)
+    with _telling() as progress:
+        path = run(which, place, output, only=methods, seeds=seeds, command=_command(), keep=keep, progress=progress)
+
+    from newfound.benchmark.summary import summary
+
+    _table(summary(path), f"{which.name}: mean over seeds, unlabelled training images")
+    _say(f"Results: {path}")
+
+
+@app.command
+def data(dataset: str, *, output: Folder = Path("data")) -> None:
+    """Get CIFAR, where there is a network.
+
+    Example: newfound data cifar10 -o data/
+
+    Args:
+        dataset: cifar10 or cifar100.
+        output: folder to put its files into; then set NEWFOUND_DATA to it.
+    """
+    from newfound.data.download import download
+
+    _say(f"{dataset} is in {download(dataset, output)}. Next: newfound benchmark two-stage --data {output} …")
+
+
+@app.command
+def methods() -> None:
+    """List every method: its paper, whether it discovers in one stage or two, and what it needs.
+
+    Example: newfound methods
+    """
+    from newfound.benchmark.summary import listing
+
+    _table(listing(), "Methods; add one to another with +, as in ncl+spacing")
+
+
+@app.command
+def figure(kind: Literal["tsne", "spacing"], run: Path, *others: Path, output: Folder = Path("figure")) -> None:
+    """Draw the paper's figures from a saved run, as PNG and SVG.
+
+    newfound figure tsne run/ -o novel          latents of novel classes, before and after
+    newfound figure spacing run/ -o moved       latents, prototypes and anchors, before and after
+
+    Args:
+        kind: tsne or spacing.
+        run: folder that newfound discover wrote, or newfound benchmark --keep.
+        others: more runs on the same images, a panel each (tsne).
+        output: where to write, without the ending.
+    """
+    from newfound.discovery.figures import draw
+
+    _say(" and ".join(str(path) for path in draw(kind, [run, *others], output)))
 
 
 @app.meta.default

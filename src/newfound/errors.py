@@ -1,5 +1,15 @@
 """What a person can mend."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """Something a person gave us cannot be used. Says what was found, what was needed, what to do."""
+
+
+def choices(word: object, possible: Iterable[str]) -> str:
+    """The words that would have worked, for an error about one that does not; the nearest is named."""
+    words = [*possible]
+    near = difflib.get_close_matches(str(word), words, n=1)
+    return f"There are: {', '.join(words)}." + (f" Did you mean {near[0]}?" if near else "")

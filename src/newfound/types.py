@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -115,3 +116,11 @@ class Training:
     views: tuple[str, ...] = ("weak", "weak")  # kinds in data/views.py
     trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
     few: int = 0  # classes in a batch, the same number of images of each; 0: images as they come
+
+    def settings(self) -> dict[str, Any]:
+        """The same as values that JSON can hold, the schedule as text; equal settings, equal text, in every process."""
+        schedule = self.schedule
+        given = schedule.keywords if isinstance(schedule, partial) else {}
+        name = (schedule.func if isinstance(schedule, partial) else schedule).__name__
+        text = f"{name}({', '.join(f'{key}={value}' for key, value in given.items())})" if given else name
+        return vars(self) | {"schedule": text, "views": list(self.views)}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.optimize
+import sklearn.decomposition
 import sklearn.manifold
 import torch
 
@@ -17,6 +18,7 @@ from newfound.functional.geometry import (
     guttman,
     means,
     nearest,
+    principal,
     simplex,
     smacof,
     stress,
@@ -547,3 +549,27 @@ def test_whitening_makes_a_covariance_round():
 def test_whitening_is_shrunk_by_the_mean_of_the_spreads():
     S = torch.diag(torch.tensor([4.0, 1.0, 0.0, 0.0]))  # mean 1.25, half of it added
     torch.testing.assert_close(whitening(S, shrink=0.5), torch.diag(torch.tensor([4.625, 1.625, 0.625, 0.625]) ** -0.5))
+
+
+@pytest.mark.parametrize(("n", "dim", "k"), [(50, 8, 3), (50, 8, 8), (6, 20, 4), (50, 8, 1)])
+def test_principal_coordinates_are_those_of_scikit_learn(n, dim, k):
+    x = gaussian(n, dim) @ gaussian(dim, dim, seed=1) + 5
+    expected = sklearn.decomposition.PCA(k).fit_transform(x.numpy())
+    torch.testing.assert_close(principal(x, k), torch.from_numpy(expected))
+
+
+def test_principal_coordinates_keep_every_distance_when_there_is_room_and_are_uncorrelated():
+    x = gaussian(30, 4)
+    coordinates = principal(x, 6)
+    torch.testing.assert_close(torch.pdist(coordinates), torch.pdist(x))
+    assert not coordinates[:, 4:].any()
+    products = coordinates.T @ coordinates
+    assert (products - torch.diag(products.diagonal())).abs().max() < 1e-10
+    assert (products.diagonal().diff() <= 0).all()
+
+
+def test_points_in_one_place_have_principal_coordinates_0_in_their_dtype():
+    coordinates = principal(torch.ones(5, 3).requires_grad_(), 2)
+    assert coordinates.dtype == torch.float32
+    assert not coordinates.any()
+    assert not coordinates.requires_grad

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from newfound.functional.schedules import cosine, one_cycle, ramp, steps
+from newfound.functional.schedules import cosine, one_cycle, ramp, steps, warm_cosine
 from newfound.types import Now
 
 shares = st.floats(0, 1)
@@ -114,13 +114,43 @@ def test_cosine_never_rises(early, late):
     assert 1 >= cosine(early) >= cosine(late) >= 0
 
 
-@pytest.mark.parametrize("schedule", [partial(ramp, length=0.3, top=1.0), one_cycle, cosine])
+def test_warm_cosine_is_that_of_pytorch():
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    rise = torch.optim.lr_scheduler.LinearLR(optimiser, start_factor=0.1, total_iters=10)
+    for step in range(10):
+        assert warm_cosine(step / 50, 0.2, start=0.1, end=0.3) == pytest.approx(rise.get_last_lr()[0], abs=1e-12)
+        optimiser.step()
+        rise.step()
+    fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=40, eta_min=0.3)
+    for step in range(10, 51):
+        assert warm_cosine(step / 50, 0.2, start=0.1, end=0.3) == pytest.approx(fall.get_last_lr()[0], abs=1e-12)
+        optimiser.step()
+        fall.step()
+
+
+def test_warm_cosine_without_warmth_is_cosine():
+    assert all(warm_cosine(t / 20, 0.0, end=0.1) == cosine(t / 20, 0.1) for t in range(21))
+
+
+@unhurried
+@given(shares, shares)
+def test_warm_cosine_rises_then_falls(early, late):
+    early, late = sorted((early, late))
+    assert warm_cosine(early / 4, 0.25) <= warm_cosine(late / 4, 0.25) <= 1
+    assert warm_cosine(0.25 + 0.75 * early, 0.25) >= warm_cosine(0.25 + 0.75 * late, 0.25) >= 0
+
+
+@pytest.mark.parametrize(
+    "schedule", [partial(ramp, length=0.3, top=1.0), one_cycle, cosine, partial(warm_cosine, warm=0.2)]
+)
 def test_schedules_have_no_jumps(schedule):
     values = [schedule(step / 10_000) for step in range(10_001)]
     assert max(abs(late - early) for early, late in pairwise(values)) < 1e-3
 
 
-@pytest.mark.parametrize("schedule", [partial(ramp, length=0.3, top=1.0), one_cycle, cosine])
+@pytest.mark.parametrize(
+    "schedule", [partial(ramp, length=0.3, top=1.0), one_cycle, cosine, partial(warm_cosine, warm=0.2)]
+)
 def test_outside_the_run_schedules_stay_at_their_ends(schedule):
     assert schedule(-1.0) == schedule(0.0)
     assert schedule(2.0) == schedule(1.0)

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from newfound.errors import InputError
 from newfound.networks.model import Frozen, Model
 from newfound.networks.resnet import SmallResNet
+from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import generator, seeded
 
 
@@ -29,6 +30,42 @@ def test_a_saved_model_says_the_same_of_images(model, tmp_path):
     assert torch.equal(model.means, loaded.means)
     assert torch.equal(model.spread, loaded.spread)
     assert (loaded.classes, loaded.size, loaded.channels) == (("cat", "Öl"), 28, 1)
+
+
+def test_a_saved_similarity_network_says_the_same_of_pairs(model, tmp_path):
+    with seeded("similarity"):
+        model.similarity = PairNet(SmallResNet(2, 1), PairHead(16))  # a backbone of its own kind and size
+    x = torch.rand(5, 1, 28, 28, generator=generator("x"))
+    model.similarity(x)  # running statistics that are not the initial ones
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert loaded.similarity is not None
+    assert torch.equal(model.similarity.eval()(x), loaded.similarity.eval()(x))
+    assert torch.equal(model.backbone.eval()(x).z, loaded.backbone.eval()(x).z)
+
+
+def test_a_similarity_network_on_the_model_s_own_backbone_is_saved_too(model, tmp_path):
+    model.similarity = PairNet(model.backbone, PairHead(32))
+    model.save(tmp_path)
+    x = torch.rand(3, 1, 28, 28, generator=generator("x"))
+    loaded = Model.load(tmp_path).similarity
+    assert loaded is not None
+    assert torch.equal(model.similarity.eval()(x), loaded.eval()(x))
+
+
+def test_a_folder_without_a_similarity_network_loads_without_one(model, tmp_path):
+    model.save(tmp_path)
+    assert "similarity" not in json.loads((tmp_path / "model.json").read_text())
+    assert Model.load(tmp_path).similarity is None
+
+
+def test_a_folder_whose_similarity_network_is_lost_is_refused(model, tmp_path):
+    model.similarity = PairNet(SmallResNet(2, 1), PairHead(16))
+    model.save(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    save_file({name: t for name, t in load_file(weights).items() if not name.startswith("similarity.")}, weights)
+    with pytest.raises(InputError, match="damaged"):
+        Model.load(tmp_path)
 
 
 def test_a_model_folder_holds_two_files_and_no_pickle(model, tmp_path):
@@ -78,3 +115,22 @@ def test_a_frozen_backbone_is_a_copy_without_gradient_and_deaf_to_train(model):
     assert not before.requires_grad
     assert not any(m.training for m in frozen.modules())
     assert not any(p.requires_grad for p in frozen.parameters())
+
+
+def test_a_frozen_network_with_the_statistics_of_the_batch_says_what_train_mode_says_and_remembers_nothing(model):
+    frozen = Frozen(model.backbone, "batch").train()
+    before = {name: tensor.clone() for name, tensor in frozen.state_dict().items()}
+    x = torch.rand(6, 3, 28, 28, generator=generator("x"))
+    for mode in (True, False):  # deaf to both
+        assert torch.equal(frozen.train(mode)(x).z, model.backbone.train()(x).z)
+    assert not frozen(x).z.requires_grad
+    assert all(torch.equal(tensor, before[name]) for name, tensor in frozen.state_dict().items())
+    assert not any(p.requires_grad for p in frozen.parameters())
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_too_few_images_for_statistics_are_given_those_that_the_frozen_network_has_learnt(model, n):
+    model.backbone.train()(torch.rand(6, 3, 8, 8, generator=generator("x")))
+    frozen, learnt = Frozen(model.backbone, "batch"), Frozen(model.backbone)
+    x = torch.rand(n, 3, 8, 8, generator=generator("few"))
+    assert torch.equal(frozen(x).z, learnt(x).z)

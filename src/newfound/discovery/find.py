@@ -16,6 +16,7 @@ from newfound.data.batches import Data
 from newfound.data.sources import Images
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
+from newfound.discovery.trace import beginning, ending
 from newfound.errors import InputError
 from newfound.functional.cluster import Clustering, kmeans
 from newfound.networks.model import Model
@@ -78,6 +79,7 @@ def find(
     if budget.epochs:
         seconds = estimate(learner, data, budget, device=run.device)
         log.info(f"Discovery with {run.method}: {budget.epochs} epochs of {len(data)} images, {about(seconds)}.")
+    first = beginning(learner, data, run.seed, budget.epochs)
     rows = fit(
         learner,
         data,
@@ -103,6 +105,7 @@ def find(
         thumbnails=thumbnails(unlabelled.pixels, space, found),
         rows=rows,
         skipped=unlabelled.skipped,
+        moments=(first, ending(learner, data)),
     )
 
 
@@ -110,7 +113,16 @@ def check(run: Run, unlabelled: Images, classes: int, labelled: Images | None) -
     """Refuse what cannot work, before any long work."""
     recipes = methods.parse(run.method)
     if labelled is None and any(recipe.labelled == "needed" for recipe in recipes):
-        raise InputError(f"{run.method} needs labelled images while it discovers; give them too (--known).")
+        others = ", ".join(name for name, recipe in methods.METHODS.items() if recipe.labelled != "needed")
+        raise InputError(
+            f"{run.method} needs labelled images while it discovers; give them too (--known), "
+            f"or take a method that does not: {others}."
+        )
+    if labelled is not None and any(recipe.labelled == "unused" for recipe in recipes):
+        raise InputError(
+            f"{run.method} discovers in two stages, without the labelled images. Learn from them first with "
+            "`newfound pretrain`, then give that model (--model) instead of them (--known)."
+        )
     if not 1 <= classes <= len(unlabelled):
         raise InputError(
             f"Asked for {classes} classes in {len(unlabelled)} images; ask for at least 1 and at most one an image."

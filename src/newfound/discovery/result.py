@@ -20,6 +20,7 @@ from torch import Tensor
 from newfound import files
 from newfound.data.batches import Data
 from newfound.data.sources import Images, pile
+from newfound.discovery.trace import Moment, Trace
 from newfound.errors import InputError
 from newfound.functional.geometry import distances
 from newfound.methods.base import Sum
@@ -51,6 +52,7 @@ class Discovery:
     scores: dict[str, float | str] | None = None  # only where the truth is known
     truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only
     skipped: tuple[str, ...] = ()
+    moments: tuple[Moment, Moment] | None = None  # before and after training, for figures; `load` leaves them on disk
     names: dict[int, str] = field(default_factory=dict)  # class number → its name
     group: list[int] = field(default_factory=list)  # cluster → class number
 
@@ -117,6 +119,14 @@ class Discovery:
         cluster = torch.cdist(self._space(features), self.centres).argmin(dim=1)
         return self._table(images.names, features, cluster)
 
+    def trace(self, before: Moment, after: Moment) -> Trace:
+        """The two moments, with the true classes where they are known, else those that were found."""
+        found = [self.names[self.group[cluster]] for cluster in self.cluster.tolist()]
+        names = found if self.truth is None else self.truth
+        classes = sorted(set(names))
+        labels = torch.tensor([classes.index(names[row]) for row in after.rows.tolist()])
+        return Trace(self.facts.get("method", ""), tuple(classes), labels, before, after)
+
     def save(self, folder: str | Path) -> None:
         """Write the run folder: tables, the model, and all that `load` needs."""
         folder = Path(folder)
@@ -125,6 +135,8 @@ class Discovery:
         tensors = {"features": self.features, "centres": self.centres, "cluster": self.cluster}
         tensors |= {"thumbnail rows": torch.tensor(rows), "thumbnails": torch.stack([self.thumbnails[r] for r in rows])}
         files.write_tensors(folder / "discovery.safetensors", tensors)
+        if self.moments is not None:
+            self.trace(*self.moments).save(folder)
         about = {"format": "newfound discovery", "version": VERSION} | {
             key: getattr(self, key)
             for key in ("paths", "unit", "rows", "facts", "scores", "truth", "skipped", "names", "group")

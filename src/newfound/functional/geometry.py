@@ -56,6 +56,20 @@ def whitening(spread: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, 
     return (directions * scales @ directions.T).to(spread)
 
 
+def principal(x: Float[Tensor, "n dim"], k: int) -> Float[Tensor, "n {k}"]:
+    """Coordinates along the k directions of largest variance (PCA), the widest first; no gradient.
+
+        (X − x̄) V,   V the first k eigenvectors of (X − x̄)ᵀ(X − x̄)
+
+    Each direction is turned so that its largest entry is positive. Where dim < k the coordinates beyond are 0.
+    """
+    X = _exact(x)
+    X = X - X.mean(0)
+    V = torch.linalg.eigh(X.T @ X).eigenvectors.flip(1)[:, :k]
+    V = V * V.gather(0, V.abs().argmax(0, keepdim=True)).sign()
+    return F.pad(X @ V, (0, k - V.shape[1])).to(x)
+
+
 def target_distance(prototypes: Float[Tensor, "c dim"], alpha: float, cap: float | None = None) -> float:
     """How far apart the anchors shall be.
 

@@ -26,6 +26,16 @@ def cross_entropy(logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"], smoot
     return mean(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing))
 
 
+def soft_cross_entropy(logits: Float[Tensor, "n c"], target: Float[Tensor, "n c"]) -> Scalar:
+    """How surprised the head is by shares of classes.
+
+        −mean_i Σ_c t_ic log softmax(logits_i)_c
+
+    Moves the logits, never the target; a target need not sum to 1.
+    """
+    return -mean((target.detach() * logits.log_softmax(1)).sum(1))
+
+
 def pairwise_bce(p: Float[Tensor, "n c"], q: Float[Tensor, "n c"], alike: Bool[Tensor, "n n"]) -> Scalar:
     """How surprised two views' class probabilities are by which images are alike.
 
@@ -37,6 +47,21 @@ def pairwise_bce(p: Float[Tensor, "n c"], q: Float[Tensor, "n c"], alike: Bool[T
     """
     together = p @ q.T
     return -mean(torch.where(alike, together, 1 - together).clamp(min=EPSILON).log())
+
+
+def kcl(p: Float[Tensor, "n c"], alike: Bool[Tensor, "n n"], margin: float = 2.0) -> Scalar:
+    """How far from one another alike images' class probabilities are, and how near those of others.
+
+        mean_ij [ s_ij D_ij + (1 − s_ij) max(0, margin − D_ij) ],   D_ij = KL(sg(p_j) ‖ p_i)        (Hsu et al. 2018)
+
+    over all ordered pairs, so that each of two images is moved towards or away from the other; an image and itself,
+    alike, cost nothing. To every probability 1e-7 is added. A pair that is not alike and further apart than the margin
+    gives no gradient.
+    """
+    p = p + EPSILON
+    fixed = p.detach()
+    apart = (fixed * fixed.log()).sum(1) - p.log() @ fixed.T
+    return mean(torch.where(alike, apart, (margin - apart).relu()))
 
 
 def consistency(p: Float[Tensor, "n c"], q: Float[Tensor, "n c"]) -> Scalar:
@@ -52,3 +77,41 @@ def pull(z: Float[Tensor, "n d"], targets: Float[Tensor, "n d"]) -> Scalar:
     Summed over dimensions, averaged over images, so that a weight means the same at every batch size.
     """
     return mean((z - targets.detach()).square().sum(1))
+
+
+def symmetric_kl(logits: Float[Tensor, "n c"], others: Float[Tensor, "n c"]) -> Scalar:
+    """How far apart two judgements of the same images are; each is moved towards the other.
+
+        mean_i ½ [KL(p_i‖q_i) + KL(q_i‖p_i)] = mean_i ½ Σ_c (p_ic − q_ic)(log p_ic − log q_ic)
+
+    with p = softmax(logits), q = softmax(others). Zhao & Han 2021 call it sKLD; the half is their code's.
+    """
+    p, q = logits.log_softmax(1), others.log_softmax(1)
+    return mean(((p.exp() - q.exp()) * (p - q)).sum(1)) / 2
+
+
+def info_nce(
+    a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], alike: Bool[Tensor, "n n"], temperature: float
+) -> Scalar:
+    """How hard it is to tell the views that belong with a view from all others.
+
+        −mean_i mean_{p ∈ P(i)} log [ exp(v_iᵀv_p/τ) / Σ_{j≠i} exp(v_iᵀv_j/τ) ]        (Khosla et al. 2020, Eq. 2)
+
+    i runs over the 2n views v = [a, b], made unit vectors. P(i) holds the other view of the same image and both views
+    of images alike to it. Where no two images are alike this is InfoNCE (van den Oord et al. 2018).
+    """
+    v, n = F.normalize(torch.cat([a, b]), dim=1), len(a)
+    itself = torch.eye(2 * n, dtype=torch.bool, device=v.device)
+    positive = (alike | itself[:n, :n]).repeat(2, 2) & ~itself
+    surprise = -(v @ v.T / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
+    return mean(surprise.masked_fill(~positive, 0.0).sum(1) / positive.sum(1))
+
+
+def divergence(log_q: Float[Tensor, "n c"], p: Float[Tensor, "n c"]) -> Scalar:
+    """How far an assignment, given as a logarithm, is from its target.
+
+        mean_ic p_ic (log p_ic − log q_ic),   0 log 0 = 0        (Han et al. 2019, DTC)
+
+    Averaged over images and classes, as their code does: 1/c of the mean of KL(p_i ‖ q_i).
+    """
+    return mean(F.kl_div(log_q, p, reduction="none"))

@@ -1,18 +1,29 @@
-"""How well clusters agree with the truth. Labels are names: they need not count from 0, nor be the same in both."""
+"""How well clusters agree with the truth. Labels are names: they need not count from 0, nor be the same in both.
+
+Three functions look at known and novel classes together, and there known classes count from 0 and novel ones follow:
+`task_agnostic`, `task_aware` and `gcd_accuracy`. `silhouette` and `scatter` ask how far apart classes lie in features.
+"""
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
+
+from newfound.functional.geometry import means
+from newfound.types import generator
+
+ROWS = 4000
+"""Images whose silhouette is taken: half a second of distances, and ±0.01 about the silhouette of all."""
 
 
 def scores(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], k: int) -> dict[str, float | str]:
     """Every number we report of one clustering into at most k clusters, with NMI's normaliser beside it."""
     return {
         "accuracy": accuracy(truth, guess),
+        "macro accuracy": macro_accuracy(truth, guess),
         "nmi": nmi(truth, guess),
         "nmi normaliser": "arithmetic",
         "ari": ari(truth, guess),
@@ -28,14 +39,30 @@ def accuracy(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"]) -> float:
     Where there are more clusters than classes, images of a cluster left over are wrong.
     """
     _, _, table = _table(truth, guess)
-    rows, columns = linear_sum_assignment(table.numpy(), maximize=True)
+    rows, columns = _match(table)
     return table[rows, columns].sum().item() / len(truth)
 
 
+def macro_accuracy(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"]) -> float:
+    """`accuracy` in which every class weighs the same, however few its images: the mean recall of a class.
+
+        (1/C) Σ_c |{i : y_i = c = π(ŷ_i)}| / |{i : y_i = c}|,   π the matching of `accuracy`
+
+    π is still the one that puts most images right, not the one with the best recall; a class without a cluster has
+    recall 0.
+    """
+    _, _, table = _table(truth, guess)
+    rows, columns = _match(table)
+    return (table[rows, columns] / table.sum(0)[columns].double()).sum().item() / table.shape[1]
+
+
 def matching(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"]) -> dict[int, int]:
-    """The map π from cluster to class that `accuracy` uses; a cluster left over is not in it."""
+    """The map π from cluster to class that `accuracy` uses; a cluster left over is not in it.
+
+    Of several maps that put equally many images right it is the one with the highest mean recall.
+    """
     clusters, classes, table = _table(truth, guess)
-    rows, columns = linear_sum_assignment(table.numpy(), maximize=True)
+    rows, columns = _match(table)
     return dict(zip(clusters[rows].tolist(), classes[columns].tolist(), strict=True))
 
 
@@ -87,16 +114,151 @@ def balance(guess: Int[Tensor, " n"], k: int) -> float:
     return _entropy(sizes) / math.log(k) if k > 1 else 1.0
 
 
+class ByKind(NamedTuple):
+    """Accuracy on all images, on those of known and on those of novel classes; NaN where there are no such images."""
+
+    all: float
+    known: float
+    novel: float
+
+    @property
+    def harmonic(self) -> float:
+        """Harmonic mean of known and novel, which a model that gives up either cannot have."""
+        total = self.known + self.novel
+        return 2 * self.known * self.novel / total if total else 0.0
+
+
+def task_agnostic(
+    truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], known: int, names: dict[int, int] | None = None
+) -> ByKind:
+    """Accuracy of a head over all classes that is not told whether an image is of a known or of a novel class.
+
+        (1/|S|) Σ_{i∈S} 1[y_i = π(ŷ_i)],   S all, known or novel images
+        π(k) = k for k < C_l,   π from novel outputs to novel classes one-to-one        (Roy et al. 2022)
+
+    `guess` is the argmax over C_l + C_u outputs. The names of known outputs were learnt and are fixed; the names of
+    novel ones are found once, by `novel_names`, and the same map serves all three numbers. They are found on these
+    images unless they are given: to measure test images, give those of the unlabelled training images.
+
+    The trap: `accuracy` on the novel images alone matches whatever outputs they went to, known ones too. A head that
+    calls every truck a car and every ship a plane is then right, though it has found nothing. Here it has 0.
+    """
+    names = novel_names(truth, guess, known) if names is None else names
+    renamed = (output if output < known else names.get(output) for output in guess.tolist())
+    right = [name == label for name, label in zip(renamed, truth.tolist(), strict=True)]
+    return _by_kind(torch.tensor(right, dtype=torch.bool), truth, known)
+
+
+def task_aware(
+    truth: Int[Tensor, " n"], logits: Float[Tensor, "n outputs"], known: int, names: dict[int, int] | None = None
+) -> ByKind:
+    """Accuracy of a head over all classes that is told of each image whether its class is known or novel.
+
+        ŷ_i = argmax_{k < C_l} logits_ik  or  argmax_{k ≥ C_l} logits_ik,   then as in `task_agnostic`
+
+    The easier question, and the usual one: `novel` is the accuracy of the novel outputs alone on novel images.
+    """
+    own = (torch.arange(logits.shape[1], device=logits.device) < known) == (truth < known).to(logits.device)[:, None]
+    return task_agnostic(truth, logits.masked_fill(~own, -math.inf).argmax(1), known, names)
+
+
+def novel_names(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], known: int) -> dict[int, int]:
+    """The novel class each novel output stands for: `matching` among novel images that went to novel outputs.
+
+    An output that no novel image went to has no name, and whatever image goes there is wrong.
+    """
+    truth, guess = truth.cpu(), guess.cpu()
+    novel = (truth >= known) & (guess >= known)
+    return matching(truth[novel], guess[novel]) if novel.any() else {}
+
+
+def gcd_accuracy(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], known: int) -> ByKind:
+    """Accuracy of clusters that have no names yet, on unlabelled images of known and novel classes together.
+
+        π = argmax Σ_i 1[y_i = π(ŷ_i)] over all images,   then all, known, novel under this π        (Vaze et al. 2022)
+
+    For k-means and the like, where known classes must be matched too. Matching known and novel images each for
+    themselves would let one cluster stand for two classes, and reads higher.
+    """
+    names = matching(truth, guess)
+    right = [names.get(cluster) == label for cluster, label in zip(guess.tolist(), truth.tolist(), strict=True)]
+    return _by_kind(torch.tensor(right, dtype=torch.bool), truth, known)
+
+
+def silhouette(
+    features: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], *, rows: int = ROWS, seed: int = 0
+) -> float:
+    """How much nearer images lie to their own class than to the next: 1 far apart, 0 touching, below 0 mixed.
+
+        mean_i (b_i − a_i) / max(a_i, b_i)        (Rousseeuw 1987)
+
+    with a_i the mean distance to the other images of its class, b_i to those of the nearest other class; an image alone
+    in its class counts 0. Of more than `rows` images a sample is taken, the same for the same seed, and distances are
+    those within it. One class alone has none to be apart from: 0.
+    """
+    _some(labels)
+    if len(labels) > rows:
+        sample = torch.randperm(len(labels), generator=generator(seed, "silhouette"))[:rows]
+        features, labels = features[sample.to(features.device)], labels[sample.to(labels.device)]
+    if not 2 <= len(labels.unique()) < len(labels):
+        return 0.0
+    from sklearn.metrics import silhouette_score  # here, for it takes a second to load and few runs need it
+
+    return float(silhouette_score(features.detach().cpu().double().numpy(), labels.cpu().numpy()))
+
+
+def scatter(features: Float[Tensor, "n dim"], labels: Int[Tensor, " n"]) -> float:
+    """How far apart class means are, measured by the width of the classes.
+
+        Σ_k n_k ‖μ_k − μ‖² / Σ_i ‖x_i − μ_y(i)‖²
+
+    the trace of the between-class over that of the within-class scatter. One class alone, or images all in one place,
+    have 0; classes without width, apart, have ∞.
+    """
+    _some(labels)
+    x = features.detach().cpu().double()
+    x = x - x[0]  # so that equal rows are 0 exactly, and large offsets cost no digits
+    classes, assignment = labels.cpu().unique(return_inverse=True)
+    centres, sizes = means(x, assignment, len(classes))
+    between = (sizes * (centres - x.mean(0)).square().sum(1)).sum().item() if len(classes) > 1 else 0.0
+    within = (x - centres[assignment]).square().sum().item()
+    return between / within if within else math.inf if between else 0.0
+
+
 def _table(
     truth: Int[Tensor, " n"], guess: Int[Tensor, " n"]
 ) -> tuple[Int[Tensor, " clusters"], Int[Tensor, " classes"], Int[Tensor, "clusters classes"]]:
     """Names of clusters and classes, ascending, and how many images of each class are in each cluster."""
-    if not len(truth):
-        raise ValueError("found no images to score: give at least one")
+    _some(truth)
     clusters, row = guess.cpu().unique(return_inverse=True)
     classes, column = truth.cpu().unique(return_inverse=True)
     shape = len(clusters), len(classes)
     return clusters, classes, torch.bincount(row * shape[1] + column, minlength=math.prod(shape)).view(shape)
+
+
+def _match(table: Int[Tensor, "clusters classes"]) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+    """Clusters and the classes they are matched to: most images right, and among such matchings the best recall.
+
+        max_π Σ_c n_π(c)c + (Σ_c n_π(c)c / n_c) / (C + 1)
+
+    The second sum is below 1 and counts are whole, so it only breaks ties: names of clusters then never matter.
+    """
+    recall = table / table.sum(0).double()
+    rows, columns = linear_sum_assignment((table + recall / (table.shape[1] + 1)).numpy(), maximize=True)
+    return torch.from_numpy(rows), torch.from_numpy(columns)
+
+
+def _by_kind(right: Bool[Tensor, " n"], truth: Int[Tensor, " n"], known: int) -> ByKind:
+    """Shares of what is right: of all images, of those of known classes, of those of novel ones."""
+    _some(truth)
+    of_known = truth.cpu() < known
+    return ByKind(*(kind.double().mean().item() for kind in (right, right[of_known], right[~of_known])))
+
+
+def _some(labels: Int[Tensor, " n"]) -> None:
+    """Refuse to score nothing."""
+    if not len(labels):
+        raise ValueError("found no images to score: give at least one")
 
 
 def _entropy(counts: Int[Tensor, "..."]) -> float:

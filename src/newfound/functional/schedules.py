@@ -48,6 +48,18 @@ def cosine(progress: float, end: float = 0.0) -> float:
     return end + (1 - end) * (1 + math.cos(math.pi * _share(progress, 1.0))) / 2
 
 
+def warm_cosine(progress: float, warm: float, start: float = 0.0, end: float = 0.0) -> float:
+    """Rise on a line from `start` to 1 over the first `warm` of the run, then fall along half a cosine to `end`.
+
+        start + (1 − start) t/warm   while t < warm,   then   `cosine` of (t − warm)/(1 − warm)
+
+    A multiplier of the peak rate (Goyal et al. 2017 warm up, Loshchilov & Hutter 2017 fall).
+    """
+    if progress < warm:
+        return start + (1 - start) * _share(progress, warm)
+    return cosine(_share(progress - warm, 1 - warm), end)
+
+
 def _share(progress: float, length: float) -> float:
     """How much of `length` is over, from 0 to 1; all of it when there is no length."""
     return min(max(progress / length, 0.0), 1.0) if length > 0 else 1.0

@@ -1,27 +1,45 @@
 """One file, one paper. `METHODS` lists them; `a+b` adds one to another."""
 
-from newfound.errors import InputError
-from newfound.methods import spacing
+from newfound.errors import InputError, choices
+from newfound.methods import dtc, dual, joint, ncl, openmix, rs, similarity, spacing, uno
 from newfound.methods.base import Method, Recipe, Sum
 from newfound.networks.model import Model
 from newfound.types import Problem, Training
 
+kmeans = Recipe(
+    "the baseline",
+    lambda problem, model: Sum(),
+    "optional",
+    Training(epochs=0, batch=128, rate=0.0),
+    "k-means",
+    stage_one=("rotation", "supervised"),
+)
+
 METHODS: dict[str, Recipe] = {
-    "kmeans": Recipe(
-        "the baseline", lambda problem, model: Sum(), "unused", Training(epochs=0, batch=128, rate=0.0), "k-means"
-    ),
+    "kmeans": kmeans,
+    "kcl": similarity.kcl,
+    "mcl": similarity.mcl,
+    "dtc": dtc.recipes["pi"],
+    **{f"dtc:{name}": recipe for name, recipe in dtc.recipes.items()},
+    "rs": rs.recipe,
+    "rs-il": rs.incremental,
+    "ncl": ncl.recipe,
+    "ncl:plain": ncl.plain,
     "pairs": spacing.pairs,
     "spacing": spacing.recipes["aligned"],
-} | {f"spacing:{name}": recipe for name, recipe in spacing.recipes.items()}
+    **{f"spacing:{name}": recipe for name, recipe in spacing.recipes.items()},
+    "uno": uno.recipe,
+    "dual": dual.recipe,
+    "openmix": openmix.recipe,
+    "joint": joint.recipe,
+}
 
 
 def parse(name: str) -> list[Recipe]:
     """The recipes of `a+b+…`; the host comes first, and gives training and views."""
-    unknown = [part for part in name.split("+") if part not in METHODS]
-    if unknown:
-        raise InputError(
-            f"There is no method called {unknown[0]!r}. There are: {', '.join(METHODS)}; add one to another with +."
-        )
+    for part in name.split("+"):
+        if part not in METHODS:
+            raise InputError(f"There is no method called {part!r}. {choices(part, METHODS)} Add one to another with +.")
     return [METHODS[part] for part in name.split("+")]
 
 

@@ -1,11 +1,14 @@
-"""Stage one: methods like the others, that learn from labelled images."""
+"""Stage one: methods like the others. `Supervised` learns from labels, `Rotation` from images alone."""
 
+from dataclasses import replace
 from typing import final
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from newfound.functional.losses import cross_entropy
+from newfound import parallel
+from newfound.functional.losses import cross_entropy, mean
 from newfound.functional.schedules import one_cycle
 from newfound.methods.base import Method
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
@@ -31,3 +34,45 @@ class Supervised(Method):
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
         """Scores of the known classes."""
         return self.head(features)
+
+
+ROTATION = replace(TRAINING, views=("weak",))
+"""As for labels, but under views that keep the horizon: a turned picture is what there is to notice."""
+
+
+@final
+class Rotation(Method):
+    """Spyros Gidaris, Praveer Singh, Nikos Komodakis: Unsupervised Representation Learning by Predicting Image
+    Rotations, ICLR 2018. Guess by how many quarter turns an image was turned; labels are not looked at.
+
+        L = mean_i mean_t CE(h(z_i^t), t),   z_i^t the latent of image i turned by t · 90°
+
+    over `turns` different t of each image; the paper takes all four.
+    """
+
+    def __init__(self, problem: Problem, turns: int = 4):
+        super().__init__()
+        self.turns = turns
+        self.head = nn.Linear(problem.dim, 4)
+
+    def prepare(self, batch: Batch, now: Now) -> Batch:
+        """Turn every image; the turns are drawn for the whole batch, and each process takes its own."""
+        size = len(batch.labels) * parallel.world()[1]
+        drawn = torch.rand(size, 4, generator=now.random("turns")).argsort(1)[parallel.part(size), : self.turns]
+        drawn = drawn.to(batch.labels.device)
+        turned = [turn(batch.views[0], own) for own in drawn.unbind(1)]
+        return batch._replace(views=turned, notes=batch.notes | {"turns": drawn})
+
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """`rotation`."""
+        pairs = zip(latents, batch.notes["turns"].unbind(1), strict=True)
+        return {"rotation": mean(torch.stack([cross_entropy(self.head(seen.z), turns) for seen, turns in pairs]))}
+
+
+def turn(images: Float[Tensor, "n c s s"], turns: Int[Tensor, " n"]) -> Float[Tensor, "n c s s"]:
+    """Each image turned by its own number of quarter turns."""
+    turned = images.clone()
+    for quarter in (1, 2, 3):
+        these = turns == quarter
+        turned[these] = images[these].rot90(quarter, (2, 3))
+    return turned

@@ -29,9 +29,22 @@ class Cosine(nn.Module):
         return F.normalize(z, dim=1) @ self.weight.T
 
 
+@final
+class BatchNorm(nn.BatchNorm1d):
+    """BatchNorm that also takes a batch of one latent or of none: these have no variance of their own, and the running
+    statistics, which they leave as they are, stand in.
+    """
+
+    def forward(self, input: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:  # noqa: A002  # the parent's name
+        """Normalised."""
+        if len(input) > 1:
+            return super().forward(input)
+        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
 def projector(dim: int, hidden: int, out: int) -> nn.Sequential:
     """One hidden layer with BatchNorm, as contrastive and clustering methods put before their heads."""
-    return nn.Sequential(nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, out))
+    return nn.Sequential(nn.Linear(dim, hidden), BatchNorm(hidden), nn.ReLU(), nn.Linear(hidden, out))
 
 
 def widen(head: nn.Linear, more: int) -> nn.Linear:
@@ -41,9 +54,10 @@ def widen(head: nn.Linear, more: int) -> nn.Linear:
 
     The head given is left as it is.
     """
-    wide = nn.Linear(head.in_features, head.out_features + more)
+    weight = head.weight
+    wide = nn.Linear(head.in_features, head.out_features + more, device=weight.device, dtype=weight.dtype)
     with torch.no_grad():
-        wide.weight[: head.out_features] = head.weight
+        wide.weight[: head.out_features] = weight
         wide.bias[: head.out_features] = head.bias
         wide.bias[head.out_features :] = head.bias.min() - 1
     return wide

@@ -4,18 +4,20 @@ import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound import files
 from newfound.errors import InputError
-from newfound.networks.backbone import Backbone
+from newfound.networks.backbone import Backbone, still
 from newfound.networks.resnet import SmallResNet
+from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Latents
 
 VERSION = 1
@@ -33,13 +35,14 @@ class Model:
     head: nn.Linear | None = None
     means: Float[Tensor, "known dim"] | None = None  # of the known classes' latents
     spread: Float[Tensor, "dim dim"] | None = None  # their shared within-class covariance
+    similarity: PairNet | None = None  # KCL's and MCL's: do two images share a class?
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors` and `model.json`."""
         about = {
             "format": "newfound model",
             "version": VERSION,
-            "backbone": {"kind": _kind(self.backbone)} | self.backbone.settings(),
+            "backbone": _settings(self.backbone),
             "size": self.size,
             "channels": self.channels,
             "classes": list(self.classes),
@@ -47,6 +50,10 @@ class Model:
         tensors = {f"backbone.{name}": tensor for name, tensor in self.backbone.state_dict().items()}
         if self.head is not None:
             tensors |= {f"head.{name}": tensor for name, tensor in self.head.state_dict().items()}
+        if self.similarity is not None:
+            about["similarity"] = _settings(self.similarity.backbone)
+            # cloned: its backbone may be the model's own, and safetensors refuses shared memory
+            tensors |= {f"similarity.{name}": tensor.clone() for name, tensor in self.similarity.state_dict().items()}
         tensors |= {name: t for name, t in (("means", self.means), ("spread", self.spread)) if t is not None}
         files.write_tensors(folder / "model.safetensors", tensors)
         files.write(folder / "model.json", json.dumps(about, indent=1, ensure_ascii=False))
@@ -59,13 +66,17 @@ class Model:
             tensors = load_file(folder / "model.safetensors")
             if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
                 raise ValueError(f"NaN or infinite numbers in {broken[0]}, which give NaN or infinite features")
-            settings = dict(about["backbone"])
-            backbone = BACKBONES[settings.pop("kind")](**settings)
+            backbone = _backbone(about["backbone"])
             backbone.load_state_dict(_below("backbone.", tensors))
             head = None
             if weights := _below("head.", tensors):
                 head = nn.Linear(backbone.dim, len(about["classes"]))
                 head.load_state_dict(weights)
+            similarity = None
+            if "similarity" in about:
+                looks = _backbone(about["similarity"])
+                similarity = PairNet(looks, PairHead(looks.dim))
+                similarity.load_state_dict(_below("similarity.", tensors))
             return Model(
                 backbone,
                 size=about["size"],
@@ -74,6 +85,7 @@ class Model:
                 head=head,
                 means=tensors.get("means"),
                 spread=tensors.get("spread"),
+                similarity=similarity,
             )
         except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -102,8 +114,14 @@ def _about(folder: Path) -> dict:
     return about
 
 
-def _kind(backbone: Backbone) -> str:
-    return next(kind for kind, cls in BACKBONES.items() if type(backbone) is cls)
+def _settings(backbone: Backbone) -> dict[str, Any]:
+    """What `_backbone` builds it from."""
+    kind = next(kind for kind, cls in BACKBONES.items() if type(backbone) is cls)
+    return {"kind": kind} | backbone.settings()
+
+
+def _backbone(settings: dict[str, Any]) -> Backbone:
+    return BACKBONES[settings["kind"]](**{name: value for name, value in settings.items() if name != "kind"})
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -112,11 +130,14 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @final
 class Frozen(nn.Module):
-    """A copy of a backbone that only looks: no gradient, deaf to `train()`."""
+    """A copy of a network that only looks: no gradient, deaf to `train()`.
 
-    def __init__(self, backbone: Backbone):
+    Its BatchNorm uses the statistics it has learnt, or each batch's own, without remembering them.
+    """
+
+    def __init__(self, network: nn.Module, statistics: Literal["learnt", "batch"] = "learnt"):
         super().__init__()
-        self.backbone = copy.deepcopy(backbone).requires_grad_(False)
+        self.network, self.statistics = copy.deepcopy(network).requires_grad_(False), statistics
         self.eval()
 
     def train(self, mode: bool = True) -> "Frozen":
@@ -124,6 +145,10 @@ class Frozen(nn.Module):
         return super().train(False)
 
     @torch.no_grad()
-    def forward(self, images: Tensor) -> Latents:
-        """Latents without gradient."""
-        return self.backbone(images)
+    def forward(self, seen: Float[Tensor, " n *rest"]) -> Latents | Tensor:
+        """What the network says, without gradient; one row alone has no statistics, and is given the learnt ones."""
+        for module in self.network.modules():
+            if isinstance(module, _BatchNorm):
+                module.train(self.statistics == "batch" and len(seen) > 1)
+        with still(self.network):
+            return self.network(seen)

@@ -28,7 +28,7 @@ def save(
     tensors = {f"learner.{name}": tensor for name, tensor in learner.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if value is not None}
-    about = {"seed": seed, "training": _text(training), "rows": rows}
+    about = {"seed": seed, "training": training.settings(), "rows": rows}
     files.write_tensors(path, tensors, {"newfound": json.dumps(about)})
 
 
@@ -42,10 +42,11 @@ def load(
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
     except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"The checkpoint {path} cannot be read ({error}). Delete it to begin anew.") from error
-    if (about["seed"], about["training"]) != (seed, _text(training)):
+    if (about["seed"], about["training"]) != (seed, training.settings()):
         raise InputError(
             f"The checkpoint {path} is of another run: seed {about['seed']}, {about['training']}; "
-            f"asked for seed {seed}, {_text(training)}. Resume with the same settings, or begin anew with --overwrite."
+            f"asked for seed {seed}, {training.settings()}. "
+            "Resume with the same settings, or begin anew with --overwrite."
         )
     learner.load_state_dict({n.removeprefix("learner."): t for n, t in tensors.items() if n.startswith("learner.")})
     state: dict[int, dict[str, torch.Tensor]] = {}
@@ -55,9 +56,3 @@ def load(
             state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
     return len(about["rows"]), about["rows"]
-
-
-def _text(training: Training) -> str:
-    """The settings as text, functions by their names."""
-    values = {k: getattr(v, "__qualname__", None) or v for k, v in vars(training).items()}
-    return json.dumps(values, default=repr)

@@ -44,7 +44,7 @@ class Learner(nn.Module):
         """Latents of every process's images, in full precision."""
         z, stage = self.backbone(images)
         keep = self.method.reads_map and stage is not None
-        return Latents(parallel.gather(_full(z)), parallel.gather(stage) if keep else None)
+        return Latents(parallel.gather(_full(z)), parallel.gather(_full(stage)) if keep else None)
 
     def forward(self, batch: Batch, now: Now) -> tuple[Losses, list[Latents], Batch]:
         """Losses of the whole batch, and what `after_step` will be given.

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from newfound.data.batches import Data
+from newfound.data.batches import Data, Dataset
 from newfound.data.sources import Images
 from newfound.functional.geometry import means
 from newfound.methods.stage_one import TRAINING, Supervised
+from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit, silent, survey
@@ -29,14 +30,22 @@ def pretrain(
     resume: bool = False,
 ) -> Model:
     """Teach a `beginner` the known classes."""
-    assert isinstance(learner.method, Supervised)
     data = Data(labelled.pixels, labelled.labels)
     fit(learner, data, training, seed, device=device, progress=progress, keep=keep, resume=resume)
+    return graduate(learner, data, labelled, learner.backbone)
+
+
+def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbone) -> Model:
+    """What a learner of known classes leaves: its backbone and head, and where the classes lie.
+
+    `data` are the labelled images as the learner sees them; `backbone` is the whole of which it may be a part.
+    """
+    assert isinstance(learner.method, Supervised)
     features, labels = survey(learner, data)
     centres, _ = means(features, labels, len(labelled.classes))
     _, channels, size, _ = labelled.pixels.shape
     return Model(
-        learner.backbone,
+        backbone,
         size=size,
         channels=channels,
         classes=labelled.classes,

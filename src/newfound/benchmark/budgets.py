@@ -1,0 +1,111 @@
+"""How much a benchmark may cost: `paper` what the papers spent, `cpu` what two cores can, `smoke` a minute."""
+
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from newfound import methods
+from newfound.functional.schedules import one_cycle, steps
+from newfound.methods.similarity import SIMILARITY_TRAINING
+from newfound.types import ALL, Training
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The network, the stages before discovery, and how long methods of each kind train."""
+
+    width: int
+    stride: int
+    supervised: Training  # cross-entropy on the labelled images, every stage
+    rotation: Training
+    turns: int  # rotations of each image in a step
+    finishing: Training  # cross-entropy on the last stage, after rotation
+    similarity: Training
+    last: int | None  # epochs of methods that train the last stage; None: as published
+    whole: int | None  # of those that train every stage
+    fresh: int | None  # of those that begin with a new network
+    rate: float | None = None  # of those that train the last stage; None: as published
+    batch: int | None = None  # at most; the published rate shrinks with it
+    remembers: bool = False  # whether the frozen trunk is computed once
+    images: int | None = None  # of each class, at most
+
+    def training(self, name: str) -> Training:
+        """How a method trains at this budget. Ramps, steps and starts are shares of the run, and stay."""
+        recipe = methods.parse(name)[0]
+        host = recipe.training
+        if host.epochs == 0:  # k-means trains nothing
+            return host
+        kind = "fresh" if recipe.start == "new" else "whole" if host.trains == ALL else "last"
+        epochs: int | None = getattr(self, kind)
+        batch = host.batch if self.batch is None else min(host.batch, self.batch)
+        rate = host.rate if host.optimiser == "adam" else host.rate * batch / host.batch
+        if kind == "last" and self.rate is not None:
+            rate = self.rate
+        return replace(host, epochs=host.epochs if epochs is None else epochs, batch=batch, rate=rate)
+
+    def settings(self) -> dict[str, Any]:
+        """Plain values, for the results."""
+        stages = ("supervised", "rotation", "finishing", "similarity")
+        return asdict(self) | {name: getattr(self, name).settings() for name in stages}
+
+
+_LONG = Training(epochs=200, batch=128, rate=0.1, views=("weak",))
+_TENTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_SHORT = Training(epochs=12, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle, views=("weak",))
+
+BUDGETS = {
+    # RotNet and the supervised stage after it are AutoNovel's. Of stage one in two stages the Spacing paper says only
+    # "200 epochs"; the steps are those of FRoST (Roy et al. 2022), which trains the same network in the same way.
+    "paper": Budget(
+        width=64,
+        stride=1,
+        supervised=Training(
+            200, 128, 0.1, schedule=partial(steps, at=(0.15, 0.3, 0.45, 0.6, 0.75, 0.9)), views=("weak",)
+        ),
+        rotation=Training(
+            200, 128, 0.1, decay=5e-4, schedule=partial(steps, at=(0.3, 0.6, 0.8), factor=0.2), views=("weak",)
+        ),
+        turns=4,
+        finishing=Training(
+            100,
+            128,
+            0.1,
+            schedule=partial(steps, at=tuple(n / 10 for n in range(1, 10)), factor=0.5),
+            views=("weak",),
+            trains=1,
+        ),
+        similarity=SIMILARITY_TRAINING,
+        last=None,
+        whole=None,
+        fresh=None,
+    ),
+    "cpu": Budget(
+        width=16,
+        stride=2,
+        supervised=_SHORT,
+        rotation=_SHORT,
+        turns=1,
+        finishing=replace(_SHORT, trains=1),
+        similarity=replace(SIMILARITY_TRAINING, epochs=12),
+        last=20,
+        whole=10,
+        fresh=12,
+        batch=128,
+        remembers=True,
+    ),
+    "smoke": Budget(
+        width=4,
+        stride=2,
+        supervised=replace(_SHORT, epochs=2, batch=32),
+        rotation=replace(_SHORT, epochs=1, batch=32),
+        turns=1,
+        finishing=replace(_SHORT, epochs=1, batch=32, trains=1),
+        similarity=replace(SIMILARITY_TRAINING, epochs=1, batch=32),
+        last=2,
+        whole=1,
+        fresh=1,
+        batch=32,
+        remembers=True,
+        images=40,
+    ),
+}

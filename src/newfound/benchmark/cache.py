@@ -1,0 +1,55 @@
+"""What rows share, computed once and kept in the user's cache folder under a key made of its whole setting."""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from newfound import files
+
+
+def root() -> Path:
+    """The cache folder: `NEWFOUND_CACHE`, or where this system keeps caches."""
+    return Path(os.environ.get("NEWFOUND_CACHE") or user_cache_path("newfound"))
+
+
+def key(setting: dict[str, Any]) -> str:
+    """A short name of a setting: equal settings, equal names."""
+    return hashlib.sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def lock(name: str) -> FileLock:
+    """What at most one process holds at a time; it is let go when the process ends, in whatever way."""
+    folder = root() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock")
+
+
+def entry(kind: str, setting: dict[str, Any], make: Callable[[Path], None]) -> Path:
+    """The folder of this kind and setting; made now if it is not there, while others who want it wait.
+
+    `setting.json` in it says what it is and how many seconds it took. What `make` leaves unfinished is thrown away.
+    """
+    folder = root() / "benchmark" / f"{kind}-{key(setting)}"
+    with lock(folder.name):
+        if (folder / "setting.json").is_file():
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        began = time.perf_counter()
+        make(folder)
+        about = {"setting": setting, "seconds": round(time.perf_counter() - began, 1)}
+        files.write(folder / "setting.json", json.dumps(about, indent=1))
+    return folder
+
+
+def seconds(folder: Path) -> float:
+    """How long an entry took to make."""
+    return json.loads((folder / "setting.json").read_text(encoding="utf-8"))["seconds"]

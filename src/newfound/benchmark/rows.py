@@ -1,0 +1,124 @@
+"""One row of a table: run a method with one seed, and measure it in every way."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from newfound import methods
+from newfound.benchmark.budgets import Budget
+from newfound.benchmark.stages import Progress, Stages, Start, Task
+from newfound.data.batches import Data, Dataset
+from newfound.data.splits import CIFAR_SPLITS, of_classes
+from newfound.discovery.discover import versions
+from newfound.discovery.trace import Trace, beginning, ending
+from newfound.functional.cluster import kmeans
+from newfound.functional.geometry import nearest
+from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
+from newfound.methods.base import Method, Sum
+from newfound.training.loop import Learner, fit, survey
+from newfound.types import Problem, generator, seeded
+
+SPACES: dict[str, Callable[[Tensor], Tensor]] = {
+    "k-means": lambda z: z,
+    "unit k-means": lambda z: F.normalize(z, dim=1),
+}
+"""The readings that need no head, and the space each looks at."""
+
+
+def run(
+    task: Task, name: str, seed: int, budget: Budget, progress: Progress, keep: Path | None = None
+) -> dict[str, Any]:
+    """Discover with one method and seed, and measure it at the last epoch.
+
+    The truth of unlabelled images is taken up only after training. With `keep`, a folder, it leaves what figures need.
+    """
+    start = Stages(task, seed, budget, progress).start(name)
+    training, parts = budget.training(name), task.parts
+    novel = len(parts.novel_classes)
+    problem = Problem(start.model.backbone.dim, len(parts.known.classes), novel, task.labelled, len(start.data))
+    with seeded(seed, "method"):
+        method = methods.build(name, problem, replace(start.model, backbone=start.backbone))
+    learner = Learner(start.backbone, method, training.trains)
+    before = latents(learner, start.data)
+    first = None if keep is None else beginning(learner, start.data, seed, training.epochs)
+    began = time.perf_counter()
+    title = f"seed {seed}: {name}"
+    rows = fit(learner, start.data, training, seed, progress=lambda row: progress(title, training.epochs, row))
+    seconds = time.perf_counter() - began
+    after = latents(learner, start.data)
+    if keep is not None and first is not None:
+        last = ending(learner, start.data)
+        Trace(f"{name}, seed {seed}", parts.novel_classes, parts.truth[last.rows], first, last).save(keep)
+    method.eval()
+    return {
+        "method": name,
+        "seed": seed,
+        "epochs": training.epochs,
+        "training": training.settings(),
+        "seconds": round(seconds, 1),
+        "stage one seconds": start.seconds,
+        "memory": peak(),
+        "versions": versions(),
+        "losses": {key: round(value, 4) for key, value in rows[-1].items()} if rows else {},
+    } | evaluate(task, start, method, before, after, seed)
+
+
+def evaluate(
+    task: Task, start: Start, method: Method, before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"], seed: int
+) -> dict[str, Any]:
+    """Every number of a finished run: on unlabelled training images, on test images, and how separate classes lie."""
+    truth, novel, known = task.parts.truth, len(task.parts.novel_classes), len(task.parts.known.classes)
+    _, known_classes, novel_classes = CIFAR_SPLITS[task.split]
+    test = of_classes(task.test, [*known_classes, *novel_classes])
+    seen = survey(Learner(start.model.backbone, Sum()), Data(test.pixels, test.labels)).features
+    ours = test.labels >= known
+    result: dict[str, Any] = {"train": {}, "test": {}}
+    for reading, space in SPACES.items():
+        found = kmeans(space(after), novel, generator(seed, "reading"))
+        result["train"][reading] = scores(truth, found.assignment, novel)
+        guess = nearest(space(seen[ours]), found.centres)
+        result["test"][reading] = scores(test.labels[ours], guess, novel)
+    if (logits := method.logits(after)) is not None:
+        guess = logits[:, -novel:].argmax(1)
+        result["train"]["head"] = scores(truth, guess, novel)
+        all_logits = method.logits(seen)
+        assert all_logits is not None
+        result["test"]["head"] = scores(test.labels[ours], all_logits[ours][:, -novel:].argmax(1), novel)
+        if logits.shape[1] == known + novel:
+            # one assignment, made on the unlabelled training images, names the novel outputs of the test images
+            names = novel_names(known + truth, known + guess, known)
+            agnostic = task_agnostic(test.labels, all_logits.argmax(1), known, names)
+            aware = task_aware(test.labels, all_logits, known, names)
+            result["all classes"] = {"task-agnostic": agnostic._asdict(), "task-aware": aware._asdict()}
+    unit = {"before": F.normalize(before), "after": F.normalize(after)}
+    result["separation"] = {
+        when: {"silhouette": silhouette(z, truth), "scatter": scatter(z, truth)} for when, z in unit.items()
+    }
+    return rounded(result)
+
+
+def latents(learner: Learner, data: Dataset) -> Float[Tensor, "n dim"]:
+    """Latents of the unlabelled images as they are now."""
+    features, labels = survey(learner, data)
+    return features[labels < 0].cpu()
+
+
+def peak() -> int:
+    """The most memory this process has had, in MB."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(most / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to four digits, through dicts."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    return round(value, 4) if isinstance(value, float) else value

@@ -1,0 +1,177 @@
+"""Row after row of a table, in the order of importance; what is done stays done."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from filelock import Timeout
+
+from newfound import files, methods
+from newfound.benchmark import cache
+from newfound.benchmark.budgets import BUDGETS, Budget
+from newfound.benchmark.published import CONTROLS, TABLES
+from newfound.benchmark.rows import run as run_row
+from newfound.benchmark.stages import Progress, Task
+from newfound.data.cifar import LAYOUTS, cifar
+from newfound.data.sources import Images
+from newfound.data.splits import CIFAR_SPLITS
+from newfound.errors import InputError, choices
+
+log = logging.getLogger("newfound")
+
+DEFAULT_SPLITS = {"cifar10": "5-5", "cifar100": "80-20"}
+CLASSES = {"cifar10": 10, "cifar100": 100}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which table, at which budget."""
+
+    stages: Literal["two-stage", "single-stage"]
+    dataset: Literal["cifar10", "cifar100"]
+    split: str
+    budget: str
+
+    @property
+    def name(self) -> str:
+        """The name of its results."""
+        return f"{self.stages}-{self.dataset}-{self.split}-{self.budget}"
+
+    def setting(self) -> dict[str, Any]:
+        """Everything that all its rows share."""
+        return asdict(self) | {
+            "images": "unlabelled training images (train) and test images of the novel classes (test), unaugmented",
+            "epoch": "the last",
+            "novel classes": f"{len(CIFAR_SPLITS[self.split][2])}, given",
+            "nmi normaliser": "arithmetic",
+            "settings": json.loads(json.dumps(BUDGETS[self.budget].settings())),
+        }
+
+
+def table(stages: str, dataset: str, split: str | None, budget: str) -> Table:
+    """A table by its words; unknown ones are refused with those that exist."""
+    split = split or DEFAULT_SPLITS.get(dataset)
+    splits = [name for name, (classes, *_) in CIFAR_SPLITS.items() if classes == CLASSES.get(dataset)]
+    for given, possible in ((stages, TABLES), (dataset, CLASSES), (budget, BUDGETS), (split, splits)):
+        if given not in possible:
+            raise InputError(f"{given!r} is not known here. {choices(given, possible)}")
+    return Table(stages, dataset, str(split), budget)  # type: ignore[arg-type]  # both were looked up above
+
+
+def found(which: Table, data: Path | None) -> Path:
+    """The folder with CIFAR's files; a clear word when it is not known."""
+    if data is None:
+        layout = LAYOUTS[which.dataset]
+        raise InputError(
+            f"Where {which.dataset} is was not said. Needed: a folder with {layout.folder}, which holds "
+            f"{', '.join((*layout.train, *layout.test, layout.meta))}. Give it with --data or NEWFOUND_DATA, "
+            f"or get it with `newfound data {which.dataset}`."
+        )
+    return data
+
+
+def names(stages: str, only: Sequence[str] = ()) -> list[list[str]]:
+    """Methods in groups, the most important first: the paper's rows, then controls; or those asked for."""
+    groups = [list(only)] if only else [list(TABLES[stages]), list(CONTROLS[stages])]
+    for name in (name for group in groups for name in group):
+        recipes = methods.parse(name)
+        unfit = "needed" if stages == "two-stage" else "unused"
+        if any(recipe.labelled == unfit for recipe in recipes):
+            fit = [key for key, recipe in methods.METHODS.items() if recipe.labelled != unfit]
+            what = "needs labelled images while it discovers" if unfit == "needed" else "discovers in two stages only"
+            raise InputError(f"{name} {what}; {stages} methods are: {', '.join(fit)}.")
+    return groups
+
+
+def benchmark(
+    which: Table,
+    data: Path,
+    output: Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (0, 1, 2),
+    command: str = "",
+    keep: Path | None = None,
+    progress: Progress = lambda stage, epochs, row: None,
+) -> Path:
+    """Run the rows that the results do not have yet, and add each as it is finished.
+
+    Several of these at once share the work: a row that another process is running is left to it.
+    """
+    groups, path = names(which.stages, only), output / f"{which.name}.json"
+    Results(path).claim(which.setting())
+    budget = BUDGETS[which.budget]
+    task = Task(
+        which.dataset,
+        which.split,
+        which.stages == "single-stage",
+        thinned(cifar(data, which.dataset), budget),
+        thinned(cifar(data, which.dataset, train=False), budget),
+    )
+    todo = [(name, seed) for group in groups for seed in seeds for name in group]
+    results = Results(path)
+    progress("rows", len(todo), {"epoch": 0.0})
+    for number, (name, seed) in enumerate(todo):
+        try:
+            with cache.lock(f"{which.name}-{name}-{seed}").acquire(timeout=0):
+                if not results.has(name, seed):
+                    latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
+                    row = run_row(task, name, seed, budget, progress, latents)
+                    results.add(row | {"command": command}, which.setting())
+        except Timeout:
+            log.info(f"{name}, seed {seed}: another process is at it.")
+        progress("rows", len(todo), {"epoch": number + 1.0})
+    return path
+
+
+class Results:
+    """One file of results: a setting, and a row a method and seed."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def read(self) -> dict[str, Any]:
+        """What is there."""
+        if not self.path.is_file():
+            return {"setting": None, "rows": []}
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            return {"setting": found["setting"], "rows": list(found["rows"])}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.path} is no file of results ({error}). Move it away, or give another -o."
+            ) from error
+
+    def claim(self, setting: dict[str, Any]) -> None:
+        """Refuse a file that holds results of another setting."""
+        found = self.read()
+        if found["rows"] and found["setting"] != setting:
+            differ = sorted(key for key in setting if found["setting"].get(key) != setting[key])
+            raise InputError(
+                f"{self.path} holds results of another setting ({', '.join(differ)} differ). "
+                "Move the file away, or write elsewhere with -o."
+            )
+
+    def has(self, name: str, seed: int) -> bool:
+        """Whether this row is done."""
+        return any(row["method"] == name and row["seed"] == seed for row in self.read()["rows"])
+
+    def add(self, row: dict[str, Any], setting: dict[str, Any]) -> None:
+        """Add a row; another process may be adding one too."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with cache.lock(self.path.stem):
+            rows = [*self.read()["rows"], row]
+            text = json.dumps({"setting": setting, "rows": rows}, indent=1, ensure_ascii=False)
+            files.write(self.path, text + "\n")
+
+
+def thinned(images: Images, budget: Budget) -> Images:
+    """At most so many images of each class as the budget allows, the first ones."""
+    if budget.images is None:
+        return images
+    rows = [(images.labels == label).nonzero().squeeze(1)[: budget.images] for label in range(len(images.classes))]
+    return images.pick(torch.cat(rows).sort().values)

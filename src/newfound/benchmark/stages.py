@@ -1,0 +1,226 @@
+"""From a dataset to where discovery starts: the stages before it, taken from the cache once they have been run."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from newfound import methods
+from newfound.benchmark import cache
+from newfound.benchmark.budgets import Budget
+from newfound.data.batches import Data, Dataset
+from newfound.data.maps import Maps
+from newfound.data.sources import Images
+from newfound.data.splits import CIFAR_SPLITS, Split, cifar_split
+from newfound.methods.similarity import Similarity
+from newfound.methods.stage_one import Rotation, Supervised
+from newfound.networks.backbone import Backbone, Tail
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.networks.similarity import PairNet
+from newfound.training.loop import Learner, Row, fit
+from newfound.training.pretrain import beginner, colours, graduate, pretrain
+from newfound.training.trunk import recall, remember, settle
+from newfound.types import Problem, Training, seeded
+
+VIEW = "weak"
+"""The view that maps are remembered in: that of every method which trains the last stage alone."""
+
+MAPS = "maps.npy"
+
+Progress = Callable[[str, int, Row], None]
+"""Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One dataset, split in one way; in single-stage (`labelled`) the labelled images take part in discovery."""
+
+    dataset: str
+    split: str
+    labelled: bool
+    train: Images
+    test: Images
+
+    @property
+    def parts(self) -> Split:
+        """The training images, split."""
+        return cifar_split(self.train, self.split)
+
+    @property
+    def rows(self) -> Int[Tensor, " n"]:
+        """Where in the training set the discovery set is: images of known classes, if they take part, then novel."""
+        _, known, novel = CIFAR_SPLITS[self.split]
+        chosen = [list(known), list(novel)] if self.labelled else [list(novel)]
+        places = [torch.isin(self.train.labels, torch.tensor(some)).nonzero().squeeze(1) for some in chosen]
+        return torch.cat(places)
+
+    @property
+    def labels(self) -> Int[Tensor, " n"]:
+        """Labels of the discovery set, −1 where unlabelled."""
+        parts = self.parts
+        known = parts.known.labels[: len(self.rows) - len(parts.novel)]
+        return torch.cat([known, torch.full_like(parts.truth, -1)])
+
+    @property
+    def pixels(self) -> UInt8[Tensor, "n channels height width"]:
+        """Images of the discovery set."""
+        return self.train.pixels[self.rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where discovery begins: a model of its own, and the discovery set as its backbone sees it."""
+
+    model: Model
+    backbone: Backbone  # what is trained: the model's, or its last stage alone
+    data: Dataset
+    seconds: float  # that the stages before took, when they were run
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """The stages before discovery, for one task and seed at one budget; each is a folder in the cache."""
+
+    task: Task
+    seed: int
+    budget: Budget
+    progress: Progress
+
+    def start(self, name: str) -> Start:
+        """Where this method begins."""
+        recipe = methods.parse(name)[0]
+        if recipe.start == "new":
+            return self._fresh(self.similarity() if "similarity" in recipe.stage_one else None)
+        task, trains = self.task, recipe.training.trains
+        if "rotation" in recipe.stage_one and task.labelled:
+            trunk, folder = self.rotation(), self.finished()
+            rows, before = task.rows, cache.seconds(trunk)
+        elif trains == 1 or recipe.training.epochs == 0:
+            trunk = folder = self.settled()
+            rows, before = torch.arange(len(task.rows)), cache.seconds(self.supervised())
+        else:
+            trunk = folder = self.supervised()
+            rows, before = torch.arange(len(task.rows)), 0.0
+        model, seconds = Model.load(folder), before + cache.seconds(folder)
+        if (trunk / MAPS).is_file() and not recipe.pixels:
+            return Start(model, Tail(model.backbone), Maps(recall(trunk / MAPS), task.labels, rows), seconds)
+        return Start(model, model.backbone, Data(task.pixels, task.labels), seconds)
+
+    def supervised(self) -> Path:
+        """Cross-entropy on the labelled images; unlabelled ones are not looked at."""
+
+        def make(folder: Path) -> None:
+            known = self.task.parts.known
+            learner = beginner(known, self.seed, width=self.budget.width, stride=self.budget.stride)
+            training = self.budget.supervised
+            pretrain(learner, known, training, self.seed, progress=self._telling("known classes", training)).save(
+                folder
+            )
+
+        return cache.entry("supervised", self._setting(split=True, stage=self.budget.supervised), make)
+
+    def settled(self) -> Path:
+        """The supervised model after a look at the discovery set, and its maps."""
+        before = self._setting(split=True, stage=self.budget.supervised)
+
+        def make(folder: Path) -> None:
+            model = Model.load(self.supervised())
+            settle(model.backbone, self.task.pixels, VIEW, self.seed)
+            model.save(folder)
+            self._remember(model.backbone, self.task.pixels, folder)
+
+        return cache.entry("settled", before | {"labelled": self.task.labelled, "view": VIEW}, make)
+
+    def rotation(self) -> Path:
+        """RotNet on all training images, and its maps. It knows no labels, so it serves every split."""
+
+        def make(folder: Path) -> None:
+            images = self.task.train
+            with seeded(self.seed, "rotation"):
+                backbone = SmallResNet(self.budget.width, self.budget.stride)
+                method = Rotation(Problem(backbone.dim, known=0, novel=0), self.budget.turns)
+            backbone.normalise(*colours(images.pixels))
+            data, training = Data(images.pixels, torch.full_like(images.labels, -1)), self.budget.rotation
+            fit(Learner(backbone, method), data, training, self.seed, progress=self._telling("rotation", training))
+            settle(backbone, images.pixels, VIEW, self.seed)
+            Model(backbone, size=images.pixels.shape[-1], channels=images.pixels.shape[1], classes=()).save(folder)
+            self._remember(backbone, images.pixels, folder)
+
+        setting = self._setting(split=False, stage=self.budget.rotation) | {"turns": self.budget.turns, "view": VIEW}
+        return cache.entry("rotation", setting, make)
+
+    def finished(self) -> Path:
+        """Cross-entropy on the last stage, from the trunk that RotNet left."""
+        trunk = self.rotation()
+
+        def make(folder: Path) -> None:
+            whole, known = Model.load(trunk).backbone, self.task.parts.known
+            rows = replace(self.task, labelled=True).rows[: len(known)]
+            backbone: Backbone = whole
+            data: Dataset = Data(known.pixels, known.labels)
+            if (trunk / MAPS).is_file():
+                backbone, data = Tail(whole), Maps(recall(trunk / MAPS), known.labels, rows)
+            with seeded(self.seed, "finishing"):
+                method = Supervised(Problem(whole.dim, known=len(known.classes), novel=0))
+            training = self.budget.finishing
+            learner = Learner(backbone, method, training.trains)
+            fit(learner, data, training, self.seed, progress=self._telling("known classes", training))
+            graduate(learner, data, known, whole).save(folder)
+
+        setting = self._setting(split=True, stage=self.budget.finishing) | {"trunk": trunk.name}
+        return cache.entry("finished", setting, make)
+
+    def similarity(self) -> Path:
+        """KCL's and MCL's network that says whether two images share a class."""
+
+        def make(folder: Path) -> None:
+            known, training = self.task.parts.known, self.budget.similarity
+            with seeded(self.seed, "similarity"):
+                backbone = SmallResNet(self.budget.width, self.budget.stride)
+                method = Similarity(Problem(backbone.dim, known=len(known.classes), novel=0))
+            backbone.normalise(*colours(known.pixels))
+            data = Data(known.pixels, known.labels)
+            fit(Learner(backbone, method), data, training, self.seed, progress=self._telling("similarity", training))
+            _, channels, size, _ = known.pixels.shape
+            pairs = PairNet(backbone, method.pairs)
+            Model(backbone, size=size, channels=channels, classes=known.classes, similarity=pairs).save(folder)
+
+        return cache.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
+
+    def _fresh(self, folder: Path | None) -> Start:
+        """A new network, with the similarity network beside it where the method asks for one."""
+        pixels = self.task.pixels
+        with seeded(self.seed, "new"):
+            backbone = SmallResNet(self.budget.width, self.budget.stride)
+        backbone.normalise(*colours(pixels))
+        similarity = None if folder is None else Model.load(folder).similarity
+        classes = self.task.parts.known.classes
+        model = Model(backbone, size=pixels.shape[-1], channels=pixels.shape[1], classes=classes, similarity=similarity)
+        return Start(model, backbone, Data(pixels, self.task.labels), 0.0 if folder is None else cache.seconds(folder))
+
+    def _remember(self, backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], folder: Path) -> None:
+        if self.budget.remembers:
+            remember(backbone, pixels, folder / MAPS, VIEW, self.seed)
+
+    def _setting(self, *, split: bool, stage: Training) -> dict[str, Any]:
+        """All that a stage depends on."""
+        setting = {"dataset": self.task.dataset, "images": fingerprint(self.task.train), "seed": self.seed}
+        setting |= {"split": self.task.split} if split else {}
+        return setting | {"width": self.budget.width, "stride": self.budget.stride, "training": stage.settings()}
+
+    def _telling(self, stage: str, training: Training) -> Callable[[Row], None]:
+        title = f"seed {self.seed}: {stage}"
+        return lambda row: self.progress(title, training.epochs, row)
+
+
+def fingerprint(images: Images) -> str:
+    """A short name of these images and labels."""
+    digest = hashlib.sha256(images.pixels.numpy().tobytes())
+    digest.update(images.labels.numpy().tobytes())
+    return digest.hexdigest()[:16]

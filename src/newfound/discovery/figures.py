@@ -1,0 +1,42 @@
+"""Saved runs → the paper's figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from newfound.discovery.trace import Moment, Trace
+from newfound.errors import InputError
+from newfound.functional.geometry import nearest
+from newfound.report.drawings import Snapshot, save, spacing, tsne
+
+
+def draw(kind: Literal["tsne", "spacing"], runs: Sequence[Path], output: Path) -> tuple[Path, Path]:
+    """Draw saved runs; writes a PNG and an SVG, and returns their paths."""
+    traces = [Trace.load(run) for run in runs]
+    return draw_tsne(traces, output) if kind == "tsne" else draw_spacing(traces[0], output)
+
+
+def draw_tsne(traces: Sequence[Trace], output: Path) -> tuple[Path, Path]:
+    """Latents of novel classes: before, then after, of the first run; then after, of the others."""
+    first = traces[0]
+    if any(not torch.equal(other.labels, first.labels) or other.classes != first.classes for other in traces):
+        raise InputError("These runs are of different images. Give runs on the same ones, or draw them one by one.")
+    panels = [("before", first.before.latents.numpy())]
+    panels += [(f"after {trace.title}", trace.after.latents.numpy()) for trace in traces]
+    caption = "Latents of unlabelled images by t-SNE."
+    return save(tsne(panels, first.classes, first.labels.numpy(), seed=0, caption=caption), output)
+
+
+def draw_spacing(trace: Trace, output: Path) -> tuple[Path, Path]:
+    """Latents, prototypes and anchors, before and after."""
+    return save(spacing(_snapshot("before", trace.before), _snapshot(f"after {trace.title}", trace.after)), output)
+
+
+def _snapshot(title: str, moment: Moment) -> Snapshot:
+    if moment.spaced is None or moment.prototypes is None or moment.anchors is None:
+        raise InputError("This run has no Spacing in it: nothing to draw. Give a run of a method with +spacing.")
+    assignment = nearest(moment.spaced, moment.prototypes)
+    values = (moment.spaced, assignment, moment.prototypes, moment.anchors)
+    return Snapshot(title, *(value.numpy() for value in values))

@@ -1,0 +1,75 @@
+"""Kai Han, Sylvestre-Alvise Rebuffi, Sébastien Ehrhardt, Andrea Vedaldi, Andrew Zisserman:
+Automatically Discovering and Learning New Visual Categories with Ranking Statistics, ICLR 2020;
+AutoNovel: Automatically Discovering and Learning Novel Visual Categories, TPAMI 2021.
+
+`recipe` discovers; without labelled images it is the two-stage RS*. `incremental` (RS+, or RS-IL) also learns one
+head for known and novel classes together.
+"""
+
+import copy
+from functools import partial
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from newfound.functional import pseudo
+from newfound.functional.losses import cross_entropy
+from newfound.functional.schedules import ramp, steps
+from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.pairwise import Pairwise
+from newfound.networks.heads import widen
+from newfound.networks.model import Model
+from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+
+
+@final
+class Incremental(Method):
+    """RS whose labelled head has room for the novel classes, and learns them from what the novel head guesses.
+
+        L = L_RS + w(t) · CE(h_l(z), C_l + argmax h_u(z)) over unlabelled images
+
+    w grows to 0.05 as fast as the weight of consistency does. The scores of every class are those of h_l.
+    """
+
+    def __init__(self, problem: Problem, head: nn.Linear, weight: float = 0.05):
+        super().__init__()
+        self.problem, self.weight = problem, weight
+        self.pairs = Pairwise(problem, pseudo.ranking_statistics, head=widen(head, problem.novel))
+
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """Those of RS, and `self-training`."""
+        u = unlabelled(batch, self.problem)
+        every, novel = self.scores(latents[0].z[u])
+        weight = ramp(now.progress, self.pairs.ramp[0], self.weight)
+        training = weight * cross_entropy(every, self.problem.known + novel.argmax(1))
+        return self.pairs(latents, batch, now) | {"self-training": training}
+
+    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
+        """Known classes, then novel ones, from the one head."""
+        return self.scores(features)[0]
+
+    def scores(self, z: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n novel"]]:
+        """Those of h_l, and those of h_u."""
+        every, novel = self.pairs.logits(z).split([self.problem.classes, self.problem.novel], dim=1)
+        return every, novel
+
+
+def build(problem: Problem, model: Model) -> Method:
+    """RS; its labelled head starts as a copy of stage one's."""
+    return Pairwise(problem, pseudo.ranking_statistics, head=copy.deepcopy(model.head))
+
+
+def build_incremental(problem: Problem, model: Model) -> Method:
+    """RS+; its head starts as stage one's, widened."""
+    return Incremental(problem, model.head or nn.Linear(problem.dim, problem.known))
+
+
+_PAPER = "Han et al., ICLR 2020"
+_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
+
+recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
+# Its CIFAR-10 values; on CIFAR-100 the paper's code trains 400 epochs in batches of 256 and weighs consistency 25.
+incremental = Recipe(
+    "Han et al., TPAMI 2021", build_incremental, "needed", _TRAINING, "head", stage_one=("rotation", "supervised")
+)

@@ -1,0 +1,69 @@
+"""The frozen trunk, computed once: most published methods train the last stage alone."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from newfound.data.batches import Data
+from newfound.data.views import DRAWS
+from newfound.networks.backbone import Backbone
+from newfound.types import Now, Training, generator
+
+
+@torch.no_grad()
+def settle(backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], view: str, seed: int) -> None:
+    """One pass in train mode, so that BatchNorm's running statistics are the mean over these images' batches.
+
+    In the published code the frozen stages keep learning them; after stage one they would speak of other images.
+    """
+    norms = [module for module in backbone.modules() if isinstance(module, _BatchNorm)]
+    kept = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # torch: the plain mean over batches
+    device = next(backbone.parameters()).device
+    training = Training(epochs=1, batch=min(256, len(pixels)), rate=0.0, views=(view,))
+    data = Data(pixels, torch.full((len(pixels),), -1))
+    backbone.train()
+    for _, batch in data.batches(training, Now(seed, 0, 1), device):
+        backbone(batch.views[0])
+    for norm, momentum in zip(norms, kept, strict=True):
+        norm.momentum = momentum
+
+
+@torch.no_grad()
+def remember(
+    backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], path: Path, view: str, seed: int
+) -> None:
+    """Write what the last stage will be given: of each plain image, then of `DRAWS` augmented views of it.
+
+    In eval mode and half precision, to a `.npy` file that is whole or not there at all.
+    """
+    device = next(backbone.parameters()).device
+    data, rows = Data(pixels, torch.full((len(pixels),), -1)), torch.arange(len(pixels)).split(512)
+    backbone.eval()
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    maps = None
+    for number, kind in enumerate(("plain", *[view] * DRAWS)):
+        random = generator(seed, number, "trunk")
+        for some in rows:
+            draws = torch.rand(len(some), DRAWS, generator=random)
+            seen = backbone(data.look(some, (kind,), [draws], device)[0]).map
+            assert seen is not None
+            if maps is None:
+                shape = (len(pixels), 1 + DRAWS, *seen.shape[1:])
+                maps = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float16, shape=shape)
+            maps[some.numpy(), number] = seen.cpu().numpy()
+    assert maps is not None
+    maps.flush()
+    beside.replace(path)
+
+
+def recall(path: Path) -> Float[Tensor, "n views channels height width"]:
+    """The maps, read from the disk as they are needed."""
+    return torch.from_numpy(np.load(path, mmap_mode="c"))
