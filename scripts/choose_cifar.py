@@ -1,6 +1,6 @@
 """Choose the rate and λ of the `cpu` budget on pretend-novel classes of CIFAR-100: known 0–59, pretend-novel 60–79.
 
-    python scripts/choose_cifar.py CIFAR rate|weight
+    python scripts/choose_cifar.py CIFAR rate|aligned|others
 
 All of them are known classes of the split 80-20, and neither the split nor the seed is a reported one. Every arm trains
 the last stage on remembered maps, as the benchmark does. Writes results/choice-cifar.json.
@@ -17,13 +17,12 @@ import torch
 import torch.nn.functional as F
 
 from newfound import files, methods
-from newfound.data.batches import Data
 from newfound.data.cifar import cifar
 from newfound.data.maps import Maps
 from newfound.data.splits import by_class
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import scores
-from newfound.methods.spacing import PRESETS, Spacing
+from newfound.methods.spacing import Spacing
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.backbone import Tail
 from newfound.networks.model import Model
@@ -33,9 +32,11 @@ from newfound.training.trunk import recall, remember, settle
 from newfound.types import Problem, generator, seeded
 
 SEED, EPOCHS, CLASSES = 100, 20, 20
-RATES = (0.1, 0.03, 0.01)
+RATES = (0.1, 0.03)
 HOSTS = ("pairs", "pairs+spacing")
-WEIGHTS = (0.01, 0.1, 1.0, 10.0)
+WEIGHTS = (0.1, 0.03, 0.3)
+CHOSEN = 0.03
+OTHERS = {"dcn": WEIGHTS, "paper": (1e-5, 1e-4, 1e-3)}
 RESULTS = Path(__file__).parents[1] / "results/choice-cifar.json"
 
 
@@ -85,10 +86,12 @@ def keep(section: str, rows: list[dict]) -> None:
 
 if __name__ == "__main__":
     model, data, truth = start(Path(sys.argv[1]))
-    if sys.argv[2] == "rate":
-        rows = [arm(model, data, truth, "kmeans", 0.0)]
-        rows += [arm(model, data, truth, name, rate) for rate in RATES for name in HOSTS]
-    else:
-        best = float(sys.argv[3])
-        rows = [arm(model, data, truth, f"pairs+spacing:{p}", best, w) for p in PRESETS for w in WEIGHTS]
-    keep(sys.argv[2], rows)
+    arms = {
+        "rate": [("kmeans", 0.0, None)] + [(name, rate, None) for rate in RATES for name in HOSTS],
+        "aligned": [("pairs+spacing:aligned", rate, weight) for weight in WEIGHTS for rate in RATES],
+        "others": [(f"pairs+spacing:{p}", CHOSEN, w) for p, many in OTHERS.items() for w in many],
+    }
+    rows: list[dict] = []
+    for each in arms[sys.argv[2]]:
+        rows.append(arm(model, data, truth, *each))
+        keep(sys.argv[2], rows)

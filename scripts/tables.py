@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from newfound.benchmark import claims, summary
 from newfound.benchmark.demo import READING, TITLES
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/decisions/0005-weights.md")
+PAGES = ("README.md", "docs/decisions/0005-weights.md", "docs/results.md", "docs/claims.md")
 
 
 def demo() -> str:
@@ -63,13 +64,30 @@ def whiten() -> str:
     return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
 
 
-TABLES = {"demo": demo, "weights": weights, "stage": stage, "whiten": whiten}
+def results(part: str, name: str) -> str:
+    """A part of one table of the benchmark; what was not run is said."""
+    path = ROOT / f"results/{name}.json"
+    return getattr(summary, part)(summary.read(path)) if path.is_file() else "Not run yet."
+
+
+def all_claims() -> str:
+    """Verdicts on the paper's claims."""
+    return claims.table(claims.claims(claims.gather(ROOT / "results", "cpu")))
+
+
+TABLES = {"demo": demo, "weights": weights, "stage": stage, "whiten": whiten, "claims": all_claims}
+PARTS = ("comparison", "gains", "separation", "costs")
 
 
 def filled(text: str) -> str:
     """A page with its tables made anew."""
-    pattern = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-    return pattern.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
+    pattern = re.compile(r"(<!-- (\w+)(?: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+    def made(match: re.Match[str]) -> str:
+        table = results(match[2], match[3]) if match[2] in PARTS else TABLES[match[2]]()
+        return f"{match[1]}{table}\n{match[4]}"
+
+    return pattern.sub(made, text)
 
 
 if __name__ == "__main__":

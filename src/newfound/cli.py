@@ -242,6 +242,9 @@ def benchmark(
 
     from newfound.benchmark.summary import summary
 
+    if not path.is_file():
+        _say("No row is finished: another process is at them.")
+        return
     _table(summary(path), f"{which.name}: mean over seeds, unlabelled training images")
     _say(f"Results: {path}")
 
@@ -316,7 +319,7 @@ def main() -> None:
     try:
         app.meta(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
-        _fail("stopped. Finished epochs are kept; the same command with --resume goes on.", 130)
+        _fail("stopped. What is finished is kept; the same command goes on, pretrain and discover with --resume.", 130)
     except CycloptsError as error:
         _fail(f"{error} See newfound --help.", 2)
     except InputError as error:

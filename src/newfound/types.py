@@ -120,7 +120,9 @@ class Training:
     def settings(self) -> dict[str, Any]:
         """The same as values that JSON can hold, the schedule as text; equal settings, equal text, in every process."""
         schedule = self.schedule
-        given = schedule.keywords if isinstance(schedule, partial) else {}
-        name = (schedule.func if isinstance(schedule, partial) else schedule).__name__
-        text = f"{name}({', '.join(f'{key}={value}' for key, value in given.items())})" if given else name
+        given: list[str] = []
+        if isinstance(schedule, partial):
+            given = [*map(str, schedule.args), *(f"{key}={value}" for key, value in schedule.keywords.items())]
+            schedule = schedule.func
+        text = f"{schedule.__name__}({', '.join(given)})" if given else schedule.__name__
         return vars(self) | {"schedule": text, "views": list(self.views)}

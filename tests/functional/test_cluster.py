@@ -11,7 +11,16 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 from newfound.functional import cluster
-from newfound.functional.cluster import kmeans, lloyd, seeds, within
+from newfound.functional.cluster import (
+    estimate_dtc,
+    estimate_gcd,
+    kmeans,
+    lloyd,
+    seeds,
+    semi_supervised_kmeans,
+    within,
+)
+from newfound.functional.metrics import accuracy, silhouette
 from newfound.types import generator
 
 
@@ -277,6 +286,285 @@ def test_points_are_left_as_they_were_and_no_gradient_is_kept():
     for spherical in (False, True):
         assert not kmeans(x, 6, generator(0), starts=2, spherical=spherical).centres.requires_grad
     assert torch.equal(x, before)
+
+
+def half_labelled(n=120, classes=3):
+    """Fog in which every second point is labelled, at random: labels and places disagree."""
+    labels = torch.randint(classes, (n,), generator=generator("half", n))
+    labels[1::2] = -1
+    return fog(n), labels
+
+
+def naive_semi_supervised(x, labels, centres, iterations, spherical=False):
+    """Lloyd's loop over points and centres in which labelled points are put back into their class."""
+    centres = [centre.clone() for centre in centres]
+
+    def assign():
+        nearest = [min(range(len(centres)), key=lambda k: (row - centres[k]).norm().item()) for row in x]
+        return [own if own >= 0 else near for own, near in zip(labels.tolist(), nearest, strict=True)]
+
+    for _ in range(iterations):
+        assignment = assign()
+        for k in range(len(centres)):
+            mean = torch.stack([row for row, a in zip(x, assignment, strict=True) if a == k]).mean(0)
+            centres[k] = mean / mean.norm() if spherical else mean
+    return torch.stack(centres), assign()
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+@pytest.mark.parametrize("k", [3, 6])
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_semi_supervised_kmeans_equals_the_loop_that_puts_labelled_points_back(iterations, k, spherical):
+    x, labels = half_labelled()
+    x = unit(x) if spherical else x
+    settings = {"starts": 1, "tolerance": 0, "spherical": spherical}
+    start = semi_supervised_kmeans(x, labels, k, generator(0), iterations=0, **settings)
+    found = semi_supervised_kmeans(x, labels, k, generator(0), iterations=iterations, **settings)
+    centres, assignment = naive_semi_supervised(x, labels, start.centres, iterations, spherical)
+    assert torch.allclose(found.centres, centres)
+    assert found.assignment.tolist() == assignment
+    cost = sum((row - centres[a]).norm().item() ** 2 for row, a in zip(x, assignment, strict=True))
+    assert found.cost == pytest.approx(cost)
+    assert 1 <= found.iterations <= iterations  # fewer where it came to rest
+
+
+def test_classes_start_at_their_means_and_the_others_at_unlabelled_points():
+    x, labels = half_labelled()
+    start = semi_supervised_kmeans(x, labels, 7, generator(0), starts=1, iterations=0).centres
+    for k in range(3):
+        members = [row for row, own in zip(x, labels.tolist(), strict=True) if own == k]
+        assert torch.allclose(start[k], torch.stack(members).mean(0))
+    nearest = torch.cdist(start[3:], x).min(1)
+    assert nearest.values.max() < 1e-6
+    assert (labels[nearest.indices] < 0).all()
+    assert nearest.indices.unique().numel() == 4
+
+
+def test_further_seeds_are_far_from_classes_and_from_one_another():
+    x = blobs(spread=1e-3)
+    labels = torch.where((torch.arange(300) % 6 < 2) & (torch.arange(300) < 60), torch.arange(300) % 6, -1)
+    for seed in range(20):
+        start = semi_supervised_kmeans(x, labels, 6, generator(seed), starts=1, iterations=0).centres
+        assert torch.cdist(start, x[:6]).argmin(1).unique().numel() == 6
+
+
+def test_labelled_points_stay_in_their_class_however_far():
+    x = torch.tensor([[0.0], [10.0], [9.0], [1.0]])
+    found = semi_supervised_kmeans(x, torch.tensor([0, 1, 0, -1]), 2, generator(0))
+    assert found.assignment.tolist() == [0, 1, 0, 0]
+    assert found.centres.flatten().tolist() == pytest.approx([10 / 3, 10])
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_at_rest_unlabelled_points_are_nearest_their_centre_and_centres_are_means(spherical):
+    x, labels = half_labelled()
+    found = semi_supervised_kmeans(x, labels, 8, generator(0), tolerance=0, starts=3, spherical=spherical)
+    x, free = unit(x) if spherical else x, labels < 0
+    assert torch.equal(found.assignment[~free], labels[~free])
+    assert torch.equal(found.assignment[free], torch.cdist(x[free], found.centres).argmin(1))
+    means = torch.stack([x[found.assignment == k].mean(0) for k in range(8)])
+    assert torch.allclose(found.centres, unit(means) if spherical else means)
+
+
+def test_semi_supervised_cost_never_rises_with_steps_or_starts():
+    x, labels = half_labelled()
+    one = [
+        semi_supervised_kmeans(x, labels, 9, generator(0), starts=1, iterations=t, tolerance=0).cost for t in range(12)
+    ]
+    assert all(late <= early + 1e-9 for early, late in pairwise(one))
+    many = [semi_supervised_kmeans(x, labels, 9, generator(0), starts=starts).cost for starts in (1, 5, 20)]
+    assert many[0] > many[1] >= many[2]
+
+
+def test_labels_help_where_classes_overlap():
+    x = blobs(n=600, spread=2.5)
+    truth = torch.arange(600) % 6
+    labels = torch.where((truth < 3) & (torch.arange(600) < 300), truth, -1)
+    free = labels < 0
+    helped = semi_supervised_kmeans(x, labels, 6, generator(0)).assignment[free]
+    assert accuracy(truth[free], helped) > accuracy(truth[free], kmeans(x, 6, generator(0)).assignment[free])
+
+
+def test_without_labels_semi_supervised_kmeans_is_kmeans():
+    x = fog()
+    plain = kmeans(x, 5, generator(0), starts=3)
+    same = semi_supervised_kmeans(x, torch.full((len(x),), -1), 5, generator(0), starts=3)
+    assert torch.equal(plain.assignment, same.assignment)
+    assert torch.equal(plain.centres, same.centres)
+
+
+def test_with_every_point_labelled_centres_are_class_means():
+    x, labels = fog(30), torch.arange(30) % 4
+    found = semi_supervised_kmeans(x, labels, 4, generator(0))
+    assert torch.equal(found.assignment, labels)
+    assert torch.allclose(found.centres, torch.stack([x[k::4].mean(0) for k in range(4)]))
+
+
+def test_no_cluster_of_unlabelled_points_stays_empty():
+    x = torch.cat([torch.zeros(5, 1), torch.tensor([[1.0], [1.0], [1.0], [50.0], [90.0]])])
+    labels = torch.tensor([0] * 5 + [-1] * 5)
+    for seed in range(10):
+        found = semi_supervised_kmeans(x, labels, 4, generator(seed), starts=1)
+        assert found.assignment.unique().numel() == 4
+        assert found.cost == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 50])
+def test_chunks_do_not_change_what_semi_supervised_kmeans_finds(chunk):
+    x, labels = half_labelled()
+    whole = semi_supervised_kmeans(x, labels, 5, generator(0), starts=4)
+    chunked = semi_supervised_kmeans(x, labels, 5, generator(0), starts=4, chunk=chunk)
+    assert torch.equal(chunked.assignment, whole.assignment)
+    assert torch.allclose(chunked.centres, whole.centres)
+
+
+def test_impossible_labels_and_numbers_of_clusters_are_refused():
+    x = fog(6)
+    for k in (1, 7):
+        with pytest.raises(ValueError, match=f"asked for {k} clusters of 2 classes and 4 unlabelled points"):
+            semi_supervised_kmeans(x, torch.tensor([0, 1, -1, -1, -1, -1]), k, generator(0))
+    with pytest.raises(ValueError, match=r"no labelled point of classes \[1\]"):
+        semi_supervised_kmeans(x, torch.tensor([0, 2, -1, -1, -1, -1]), 4, generator(0))
+
+
+def classes_apart(known, novel, sizes=25, mixed=False, apart=30.0, seed=0):
+    """Labelled points, their labels and unlabelled points of well separated round classes."""
+    random = generator("apart", known, novel, seed)
+    each = torch.as_tensor(sizes).expand(known + novel) if isinstance(sizes, int) else torch.tensor(sizes)
+    truth = torch.arange(known + novel).repeat_interleave(each)
+    centres = apart * torch.nn.functional.normalize(torch.randn(known + novel, 12, generator=random))
+    x = centres[truth] + torch.randn(len(truth), 12, generator=random)
+    labelled = truth < known
+    if mixed:  # half of the images of known classes are among the unlabelled
+        labelled &= torch.rand(len(truth), generator=random) < 0.5
+    return x[labelled], truth[labelled], x[~labelled]
+
+
+IMBALANCED = [60, 8, 25, 12, 40, 90, 10, 45, 20]
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["apart", "mixed"])
+@pytest.mark.parametrize(("known", "novel", "sizes"), [(4, 1, 25), (5, 4, 25), (3, 9, 25), (5, 4, IMBALANCED)])
+def test_gcd_finds_the_number_of_novel_classes(known, novel, sizes, mixed):
+    found = estimate_gcd(*classes_apart(known, novel, sizes, mixed), most=20)
+    assert found.novel == novel
+    assert [c.novel for c in found.curve] == sorted({c.novel for c in found.curve})
+    best = max(found.curve, key=lambda candidate: candidate.accuracy)
+    assert found.curve[[c.novel for c in found.curve].index(novel)].accuracy == best.accuracy == 1
+
+
+@pytest.mark.parametrize(("known", "novel", "sizes"), [(5, 2, 25), (5, 4, 25), (4, 9, 25), (5, 4, IMBALANCED)])
+def test_dtc_finds_the_number_of_novel_classes(known, novel, sizes):
+    found = estimate_dtc(*classes_apart(known, novel, sizes), most=14)
+    assert found.novel == novel
+    assert [c.novel for c in found.curve] == list(range(15))
+
+
+def test_candidates_of_gcd_score_as_kmeans_does():
+    labelled, labels, unlabelled = classes_apart(3, 3, apart=5.0)
+    x = torch.cat([labelled, unlabelled])
+    curve = estimate_gcd(labelled, labels, unlabelled, most=6, seed=4).curve
+    assert len(curve) == 7  # so few are all tried
+    for m, right, apart in curve:
+        assignment = kmeans(x, 3 + m, generator(4, "classes", m), starts=3).assignment
+        assert right == accuracy(labels, assignment[: len(labels)])
+        assert apart == silhouette(x, assignment)
+
+
+def test_a_part_of_the_numbers_leads_where_all_of_them_lead():
+    agree = 0
+    for seed in range(4):
+        labelled, labels, unlabelled = classes_apart(5, 8, mixed=True, apart=6.0, seed=seed)
+        x = torch.cat([labelled, unlabelled])
+        found = estimate_gcd(labelled, labels, unlabelled, most=40, starts=1)
+        every = {}
+        for m in range(41):
+            assignment = kmeans(x, 5 + m, generator(0, "classes", m), starts=1).assignment
+            every[m] = accuracy(labels, assignment[: len(labels)]), silhouette(x, assignment)
+        assert len(found.curve) < 30
+        agree += found.novel == max(every, key=every.get)
+    assert agree >= 3
+
+
+def naive_dtc(curve):
+    """The paper's rule over a curve, by hand: where silhouette peaks, where accuracy peaks, and half way up."""
+    apart = [m for m, _, s in curve if s == max(s for _, _, s in curve)][-1]
+    top = [(s, m) for m, a, s in curve if a == max(a for _, a, _ in curve)]
+    return -(-(apart + max(top)[1]) // 2)
+
+
+def test_dtc_counts_the_clusters_half_way_between_silhouette_and_accuracy():
+    for seed in range(3):
+        probe, labels, unlabelled = classes_apart(5, 4, apart=4.0, seed=seed)
+        found = estimate_dtc(probe, labels, unlabelled, most=10, seed=seed, starts=1)
+        order = torch.randperm(5, generator=generator(seed, "anchors"))
+        own = [int(order[label]) for label in labels]  # three of five are anchors
+        clamped = torch.tensor([k if k < 3 else -1 for k in own] + [-1] * len(unlabelled))
+        x = torch.cat([probe, unlabelled])
+        for m, right, apart in found.curve:
+            assignment = semi_supervised_kmeans(x, clamped, 5 + m, generator(seed, "classes", m), starts=1).assignment
+            rows = [i for i, k in enumerate(own) if k >= 3]
+            assert right == accuracy(torch.tensor(own)[rows], assignment[rows])
+            assert apart == pytest.approx(silhouette(x[clamped < 0], assignment[clamped < 0]))
+            if m == naive_dtc(found.curve):
+                sizes = torch.bincount(assignment[len(probe) :]).tolist()
+                assert found.novel == sum(size > 0.01 * max(sizes) for size in sizes)
+
+
+def test_dtc_does_not_count_clusters_of_a_few_strays():
+    probe, labels, unlabelled = classes_apart(5, 3, [25] * 5 + [200] * 3)
+    stray = torch.full((1, 12), 100.0)
+    crowded = torch.cat([unlabelled, stray])
+    assert estimate_dtc(probe, labels, crowded, most=6).novel == 3
+    assert estimate_dtc(probe, labels, crowded, most=6, small=0.0).novel == 4
+
+
+def test_when_accuracy_ties_the_silhouette_decides():
+    """With well separated probes many numbers are perfect; the largest of them would be far too many."""
+    curve = estimate_dtc(*classes_apart(4, 9), most=14).curve
+    perfect = [c.novel for c in curve if c.accuracy == 1]
+    assert 9 in perfect
+    assert max(perfect) > 9
+
+
+@pytest.mark.parametrize("estimate", [estimate_dtc, estimate_gcd])
+def test_names_of_labels_do_not_matter_to_an_estimate(estimate):
+    labelled, labels, unlabelled = classes_apart(4, 3, apart=5.0)
+    assert estimate(labelled, 7 + 10 * labels, unlabelled, most=5) == estimate(labelled, labels, unlabelled, most=5)
+
+
+@pytest.mark.parametrize("estimate", [estimate_dtc, estimate_gcd])
+def test_an_estimate_from_a_sample_is_as_good_and_the_seed_decides_it(estimate):
+    images = classes_apart(5, 4, 100)
+    one, same, other = (estimate(*images, most=6, rows=300, seed=seed) for seed in (0, 0, 1))
+    assert one.novel == other.novel == 4
+    assert one == same != other
+
+
+def test_a_sample_keeps_proportions_but_never_less_than_a_tenth_of_either_part():
+    x, labels = torch.arange(1000.0)[:, None], torch.arange(1000)
+    few, theirs, others = cluster._sample(x, labels, x[:500], 300, seed=0)
+    assert (len(few), len(others)) == (200, 100)
+    assert torch.equal(few[:, 0].long(), theirs)
+    few, _, others = cluster._sample(x[:20], labels[:20], x, 100, seed=0)
+    assert (len(few), len(others)) == (10, 98)
+    whole = cluster._sample(x, labels, x, 2000, seed=0)
+    assert all(torch.equal(part, given) for part, given in zip(whole, (x, labels, x), strict=True))
+
+
+@pytest.mark.parametrize("estimate", [estimate_dtc, estimate_gcd])
+def test_an_estimate_needs_images_of_both_parts_and_tries_no_more_clusters_than_images(estimate):
+    labelled, labels, unlabelled = classes_apart(3, 1, 3)
+    assert estimate(labelled, labels, unlabelled, most=500).curve[-1].novel <= len(labelled) + len(unlabelled) - 3
+    for some, theirs, others in ((labelled[:0], labels[:0], unlabelled), (labelled, labels, unlabelled[:0])):
+        with pytest.raises(ValueError, match="give some of each"):
+            estimate(some, theirs, others)
+
+
+def test_dtc_needs_two_probe_classes():
+    probe, labels, unlabelled = classes_apart(1, 3)
+    with pytest.raises(ValueError, match="found 1 probe classes"):
+        estimate_dtc(probe, labels, unlabelled)
 
 
 @pytest.mark.processes

@@ -1,12 +1,14 @@
 """How much a benchmark may cost: `paper` what the papers spent, `cpu` what two cores can, `smoke` a minute."""
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from newfound import methods
 from newfound.functional.schedules import one_cycle, steps
 from newfound.methods.similarity import SIMILARITY_TRAINING
+from newfound.methods.spacing import PRESETS
 from newfound.types import ALL, Training
 
 
@@ -28,6 +30,7 @@ class Budget:
     batch: int | None = None  # at most; the published rate shrinks with it
     remembers: bool = False  # whether the frozen trunk is computed once
     images: int | None = None  # of each class, at most
+    weights: Mapping[str, float] = field(default_factory=dict)  # λ of Spacing's presets, where it is not their own
 
     def training(self, name: str) -> Training:
         """How a method trains at this budget. Ramps, steps and starts are shares of the run, and stay."""
@@ -43,14 +46,21 @@ class Budget:
             rate = self.rate
         return replace(host, epochs=host.epochs if epochs is None else epochs, batch=batch, rate=rate)
 
+    def weight(self, name: str) -> float | None:
+        """λ of the Spacing in a method, where there is one."""
+        preset = next(
+            (part.partition(":")[2] or "aligned" for part in name.split("+") if part.startswith("spacing")), None
+        )
+        return None if preset is None else self.weights.get(preset, PRESETS[preset]().weight)
+
     def settings(self) -> dict[str, Any]:
-        """Plain values, for the results."""
+        """Plain values, for the results; λ is a row's own."""
         stages = ("supervised", "rotation", "finishing", "similarity")
-        return asdict(self) | {name: getattr(self, name).settings() for name in stages}
+        values = asdict(self) | {name: getattr(self, name).settings() for name in stages}
+        del values["weights"]
+        return values
 
 
-_LONG = Training(epochs=200, batch=128, rate=0.1, views=("weak",))
-_TENTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SHORT = Training(epochs=12, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle, views=("weak",))
 
 BUDGETS = {
@@ -90,8 +100,10 @@ BUDGETS = {
         last=20,
         whole=10,
         fresh=12,
+        rate=0.03,
         batch=128,
         remembers=True,
+        weights={"aligned": 0.1},
     ),
     "smoke": Budget(
         width=4,

@@ -18,7 +18,7 @@ from newfound.benchmark.stages import Progress, Stages, Start, Task
 from newfound.data.batches import Data, Dataset
 from newfound.data.splits import CIFAR_SPLITS, of_classes
 from newfound.discovery.discover import versions
-from newfound.discovery.trace import Trace, beginning, ending
+from newfound.discovery.trace import Trace, beginning, ending, spacing_of
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
@@ -46,6 +46,10 @@ def run(
     problem = Problem(start.model.backbone.dim, len(parts.known.classes), novel, task.labelled, len(start.data))
     with seeded(seed, "method"):
         method = methods.build(name, problem, replace(start.model, backbone=start.backbone))
+    if (weight := budget.weight(name)) is not None:
+        spacing = spacing_of(method)
+        assert spacing is not None
+        spacing.preset = replace(spacing.preset, weight=weight)
     learner = Learner(start.backbone, method, training.trains)
     before = latents(learner, start.data)
     first = None if keep is None else beginning(learner, start.data, seed, training.epochs)
@@ -57,12 +61,13 @@ def run(
     if keep is not None and first is not None:
         last = ending(learner, start.data)
         Trace(f"{name}, seed {seed}", parts.novel_classes, parts.truth[last.rows], first, last).save(keep)
-    method.eval()
+    method.cpu().eval()
     return {
         "method": name,
         "seed": seed,
         "epochs": training.epochs,
         "training": training.settings(),
+        "weight": weight,
         "seconds": round(seconds, 1),
         "stage one seconds": start.seconds,
         "memory": peak(),
@@ -78,7 +83,8 @@ def evaluate(
     truth, novel, known = task.parts.truth, len(task.parts.novel_classes), len(task.parts.known.classes)
     _, known_classes, novel_classes = CIFAR_SPLITS[task.split]
     test = of_classes(task.test, [*known_classes, *novel_classes])
-    seen = survey(Learner(start.model.backbone, Sum()), Data(test.pixels, test.labels)).features
+    whole = start.model.backbone.to(next(start.backbone.parameters()).device)  # a last stage may have moved alone
+    seen = survey(Learner(whole, Sum()), Data(test.pixels, test.labels)).features.cpu()
     ours = test.labels >= known
     result: dict[str, Any] = {"train": {}, "test": {}}
     for reading, space in SPACES.items():

@@ -103,8 +103,8 @@ def benchmark(
     Several of these at once share the work: a row that another process is running is left to it.
     """
     groups, path = names(which.stages, only), output / f"{which.name}.json"
-    Results(path).claim(which.setting())
-    budget = BUDGETS[which.budget]
+    budget, results = BUDGETS[which.budget], Results(path)
+    results.claim(which.setting(), budget)
     task = Task(
         which.dataset,
         which.split,
@@ -113,11 +113,10 @@ def benchmark(
         thinned(cifar(data, which.dataset, train=False), budget),
     )
     todo = [(name, seed) for group in groups for seed in seeds for name in group]
-    results = Results(path)
     progress("rows", len(todo), {"epoch": 0.0})
     for number, (name, seed) in enumerate(todo):
         try:
-            with cache.lock(f"{which.name}-{name}-{seed}").acquire(timeout=0):
+            with cache.lock(f"{path.resolve()} {name} {seed}").acquire(timeout=0):
                 if not results.has(name, seed):
                     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
                     row = run_row(task, name, seed, budget, progress, latents)
@@ -140,17 +139,19 @@ class Results:
             return {"setting": None, "rows": []}
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-            return {"setting": found["setting"], "rows": list(found["rows"])}
+            return {"setting": dict(found["setting"]), "rows": list(found["rows"])}
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{self.path} is no file of results ({error}). Move it away, or give another -o."
             ) from error
 
-    def claim(self, setting: dict[str, Any]) -> None:
+    def claim(self, setting: dict[str, Any], budget: Budget) -> None:
         """Refuse a file that holds results of another setting."""
         found = self.read()
-        if found["rows"] and found["setting"] != setting:
-            differ = sorted(key for key in setting if found["setting"].get(key) != setting[key])
+        was = found["setting"] or setting
+        differ = sorted(key for key in was.keys() | setting.keys() if was.get(key) != setting.get(key))
+        differ += [f"λ of {row['method']}" for row in found["rows"] if row["weight"] != budget.weight(row["method"])]
+        if differ:
             raise InputError(
                 f"{self.path} holds results of another setting ({', '.join(differ)} differ). "
                 "Move the file away, or write elsewhere with -o."
@@ -161,9 +162,11 @@ class Results:
         return any(row["method"] == name and row["seed"] == seed for row in self.read()["rows"])
 
     def add(self, row: dict[str, Any], setting: dict[str, Any]) -> None:
-        """Add a row; another process may be adding one too."""
+        """Add a row, if it is not there; another process may be adding one too."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with cache.lock(self.path.stem):
+            if self.has(row["method"], row["seed"]):
+                return
             rows = [*self.read()["rows"], row]
             text = json.dumps({"setting": setting, "rows": rows}, indent=1, ensure_ascii=False)
             files.write(self.path, text + "\n")

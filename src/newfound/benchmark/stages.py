@@ -127,15 +127,16 @@ class Stages:
 
     def settled(self) -> Path:
         """The supervised model after a look at the discovery set, and its maps."""
-        before = self._setting(split=True, stage=self.budget.supervised)
+        supervised = self.supervised()
 
         def make(folder: Path) -> None:
-            model = Model.load(self.supervised())
+            model = Model.load(supervised)
             settle(model.backbone, self.task.pixels, VIEW, self.seed)
             model.save(folder)
             self._remember(model.backbone, self.task.pixels, folder)
 
-        return cache.entry("settled", before | {"labelled": self.task.labelled, "view": VIEW}, make)
+        setting = {"supervised": supervised.name, "labelled": self.task.labelled, "view": VIEW}
+        return cache.entry("settled", setting, make)
 
     def rotation(self) -> Path:
         """RotNet on all training images, and its maps. It knows no labels, so it serves every split."""

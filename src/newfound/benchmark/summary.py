@@ -1,36 +1,48 @@
 """Results → tables for people."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.stats import t as student
 
 from newfound import methods
-from newfound.benchmark.published import TABLES
+from newfound.benchmark.published import CONTROLS, TABLES
 
 READINGS = ("head", "k-means", "unit k-means")
 
 
-def flat(path: Path, images: str = "train") -> pd.DataFrame:
+def read(path: Path) -> dict[str, Any]:
+    """The setting and the rows of a file of results."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def flat(results: dict[str, Any], images: str = "train") -> pd.DataFrame:
     """One row a method, seed and reading, with all scores on these images."""
-    results = json.loads(path.read_text(encoding="utf-8"))
     rows = [
-        {"method": row["method"], "seed": row["seed"], "reading": reading, "seconds": row["seconds"]} | scores
+        {"method": row["method"], "seed": row["seed"], "reading": reading} | scores
         for row in results["rows"]
         for reading, scores in row[images].items()
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["method", "seed", "reading", "accuracy", "nmi"])
+
+
+def spread(values: "pd.Series[float]", digits: int) -> str:
+    """Mean ± standard deviation; of one seed the number alone."""
+    mean = f"{values.mean():.{digits}f}"
+    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
 
 
 def summary(path: Path) -> pd.DataFrame:
     """Mean ± standard deviation over seeds, a line a method and reading, the published number beside."""
-    table = json.loads(path.read_text(encoding="utf-8"))["setting"]
-    published = TABLES[table["stages"]]
+    results = read(path)
+    published = TABLES[results["setting"]["stages"]]
     lines: list[dict[str, Any]] = []
-    for (method, reading), own in flat(path).groupby(["method", "reading"], sort=False):
+    for (method, reading), own in flat(results).groupby(["method", "reading"], sort=False):
         title, numbers = published.get(str(method), ("", {}))
-        given = numbers.get(table["split"])
+        given = numbers.get(results["setting"]["split"])
         lines.append(
             {
                 "method": method,
@@ -44,10 +56,84 @@ def summary(path: Path) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def spread(values: pd.Series, digits: int) -> str:
-    """Mean ± standard deviation; of one seed the number alone."""
-    mean = f"{values.mean():.{digits}f}"
-    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
+def comparison(results: dict[str, Any]) -> str:
+    """The paper's table in Markdown: published numbers, then ours in every reading; rows not run are empty."""
+    setting, scores = results["setting"], flat(results)
+    published = TABLES[setting["stages"]]
+    names = [*published, *(name for name in CONTROLS[setting["stages"]])]
+    names += [name for name in dict.fromkeys(scores["method"]) if name not in names]
+    lines = ["| method | published | " + " | ".join(READINGS) + " | seeds |", "|---" * (len(READINGS) + 3) + "|"]
+    for name in names:
+        title, numbers = published.get(name, ("", {}))
+        given = numbers.get(setting["split"])
+        own = scores[scores["method"] == name]
+        cells = [cell(own[own["reading"] == reading]) for reading in READINGS]
+        label = f"{title} (`{name}`)" if title else f"`{name}`"
+        beside = f"{given.accuracy:.1f} / {given.nmi:.3f}" if given else ""
+        lines.append(f"| {label} | {beside} | {' | '.join(cells)} | {own['seed'].nunique() or 'not run'} |")
+    return "\n".join(lines)
+
+
+def cell(own: pd.DataFrame) -> str:
+    """Accuracy in per cent and NMI, mean ± standard deviation."""
+    return f"{spread(100 * own['accuracy'], 1)} / {spread(own['nmi'], 3)}" if len(own) else ""
+
+
+def gains(results: dict[str, Any]) -> str:
+    """What Spacing adds to its host, in Markdown: within one reading, seed by seed, with the interval of the mean."""
+    lines = ["| with Spacing | over | reading | accuracy, points | NMI | seeds |", "|---|---|---|---|---|---|"]
+    for name in dict.fromkeys(row["method"] for row in results["rows"]):
+        host, _, preset = name.partition("+")
+        if preset.startswith("spacing"):
+            lines += [
+                f"| `{name}` | `{host}` | {reading} | {interval(100 * pairs['accuracy'], 1)} | "
+                f"{interval(pairs['nmi'], 3)} | {len(pairs)} |"
+                for reading in READINGS
+                if len(pairs := paired(results, name, host, reading))
+            ]
+    return "\n".join(lines) if len(lines) > 2 else "No row with Spacing and its host has been run."
+
+
+def paired(results: dict[str, Any], name: str, other: str, reading: str, images: str = "train") -> pd.DataFrame:
+    """Scores of one method minus another's, on the seeds that both have."""
+    scores = flat(results, images)
+    scores = scores[scores["reading"] == reading].set_index("seed")
+    sides = (scores[scores["method"] == method][["accuracy", "nmi"]].astype(float) for method in (name, other))
+    one, two = sides
+    return (one - two).dropna()
+
+
+def interval(values: "pd.Series[Any]", digits: int) -> str:
+    """Mean difference, from three seeds on with its 95 % interval (Student's t, paired by seed)."""
+    mean = f"{values.mean():+.{digits}f}"
+    if len(values) < 3:
+        return mean
+    half = float(student.ppf(0.975, len(values) - 1)) * values.std() / math.sqrt(len(values))
+    return f"{mean} [{values.mean() - half:+.{digits}f}, {values.mean() + half:+.{digits}f}]"
+
+
+def separation(results: dict[str, Any]) -> str:
+    """How separate novel classes lie on the unit sphere before and after, in Markdown."""
+    lines = ["| method | silhouette before | after | scatter before | after | seeds |", "|---|---|---|---|---|---|"]
+    for name in dict.fromkeys(row["method"] for row in results["rows"]):
+        own = [row["separation"] for row in results["rows"] if row["method"] == name]
+        cells = [
+            spread(pd.Series([one[when][what] for one in own]), 3)
+            for what in ("silhouette", "scatter")
+            for when in ("before", "after")
+        ]
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {len(own)} |")
+    return "\n".join(lines)
+
+
+def costs(results: dict[str, Any]) -> str:
+    """Minutes and memory of each method, in Markdown."""
+    lines = ["| method | epochs | minutes | minutes before | memory, MB |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(row["method"] for row in results["rows"]):
+        own = pd.DataFrame([row for row in results["rows"] if row["method"] == name])
+        minutes, before = own["seconds"].mean() / 60, own["stage one seconds"].mean() / 60
+        lines.append(f"| `{name}` | {own['epochs'].iloc[0]} | {minutes:.1f} | {before:.1f} | {own['memory'].max()} |")
+    return "\n".join(lines)
 
 
 def listing() -> pd.DataFrame:
@@ -61,7 +147,7 @@ def listing() -> pd.DataFrame:
                 "method": name,
                 "paper": recipe.paper + (" (from description)" if recipe.described else ""),
                 "stages": stages[recipe.labelled],
-                "needs at discovery": ", ".join(needs) or "latents",
+                "needs": ", ".join(needs) or "latents",
                 "before": ", ".join(recipe.stage_one) or "nothing",
                 "reading": recipe.reading,
             }

@@ -76,12 +76,13 @@ def few_classes(
 ) -> Int[Tensor, " all"]:
     """Rows of an epoch whose every batch holds few classes, equally many images of each, drawn with replacement.
 
-    So that pairs of one class are not too rare to learn from. Unlabelled images are left out.
+    So that pairs of one class are not too rare to learn from. Where a batch cannot be divided so, some classes have
+    one image more. Unlabelled images are left out.
     """
     members = [(labels == label).nonzero().squeeze(1) for label in labels.unique() if label >= 0]
     few, rows = min(few, len(members)), []
     for _ in range(steps):
-        classes = torch.randperm(len(members), generator=random)[:few].repeat_interleave(-(-size // few))[:size]
+        classes = torch.randperm(len(members), generator=random)[:few][torch.arange(size) * few // size]
         picks = torch.rand(size, generator=random)
         for own, pick in zip((members[c] for c in classes.tolist()), picks.tolist(), strict=True):
             rows.append(own[int(pick * len(own))])

@@ -15,14 +15,21 @@ from newfound.report.drawings import Snapshot, save, spacing, tsne
 def draw(kind: Literal["tsne", "spacing"], runs: Sequence[Path], output: Path) -> tuple[Path, Path]:
     """Draw saved runs; writes a PNG and an SVG, and returns their paths."""
     traces = [Trace.load(run) for run in runs]
-    return draw_tsne(traces, output) if kind == "tsne" else draw_spacing(traces[0], output)
+    if kind == "tsne":
+        return draw_tsne(traces, output)
+    if len(traces) > 1:
+        raise InputError(f"A spacing figure shows one run, and {len(traces)} came. Draw them one by one.")
+    return draw_spacing(traces[0], output)
 
 
 def draw_tsne(traces: Sequence[Trace], output: Path) -> tuple[Path, Path]:
     """Latents of novel classes: before, then after, of the first run; then after, of the others."""
     first = traces[0]
     if any(not torch.equal(other.labels, first.labels) or other.classes != first.classes for other in traces):
-        raise InputError("These runs are of different images. Give runs on the same ones, or draw them one by one.")
+        raise InputError(
+            "These runs are of different images, or found different classes and do not know the truth. Needed: runs "
+            "on the same images, with --truth where there is one. Or draw them one by one."
+        )
     panels = [("before", first.before.latents.numpy())]
     panels += [(f"after {trace.title}", trace.after.latents.numpy()) for trace in traces]
     caption = "Latents of unlabelled images by t-SNE."

@@ -105,4 +105,6 @@ def _moment(method: Method, latents: Float[Tensor, "all dim"]) -> Moment:
     loss, kept = spacing_of(method), latents[rows.to(latents.device)]
     if loss is None or not loss.started:
         return Moment(rows, kept.cpu())
-    return Moment(rows, kept.cpu(), loss.space(kept).cpu(), loss.prototypes.cpu().clone(), loss.anchors.cpu().clone())
+    # clones: latents may be their own space, and tensors that share memory cannot be saved
+    more = (value.cpu().clone() for value in (loss.space(kept), loss.prototypes, loss.anchors))
+    return Moment(rows, kept.cpu(), *more)

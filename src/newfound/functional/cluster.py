@@ -95,7 +95,7 @@ def semi_supervised_kmeans(
     start at their means, the others at unlabelled points far from those and from one another. All else is as in
     `kmeans`, which this is when nothing is labelled.
     """
-    labelled = labels >= 0
+    labels, labelled = labels.long(), labels >= 0
     known, unlabelled = int(labels.max()) + 1 if len(labels) else 0, int((~labelled).sum())
     if known == 0:
         return kmeans(
@@ -126,17 +126,16 @@ def semi_supervised_kmeans(
     # With nothing to seed every start is the same.
     shape = starts if more else 1, more, 2 + int(math.log(max(more, 1)))
     draws = torch.rand(shape, generator=generator, dtype=torch.float64)
-    best: Clustering | None = None
-    for some in draws.split(max(1, chunk // len(x))):
-        rows = _spread(pool, squares, some, distance[:, None].expand(-1, len(some)))
-        start = torch.cat([classes.expand(len(some), -1, -1), pool[rows]], 1)
-        rest = _rest(x, tolerance)
-        centres, theirs, steps = _settle(free, start, sums, counts, rest, iterations, spherical, chunk)
-        assignment = labels.clone()
-        assignment[~labelled] = theirs
-        found = Clustering(centres, assignment, within(x, centres, assignment, chunk=chunk), steps)
-        best = found if best is None or found.cost < best.cost else best
-    assert best is not None
+    rest = _rest(x, tolerance)
+
+    def attempt(draws: Float[Tensor, "starts more tries"]) -> Clustering:
+        rows = _spread(pool, squares, draws, distance[:, None].expand(-1, len(draws)))
+        start = torch.cat([classes.expand(len(draws), -1, -1), pool[rows]], 1)
+        centres, joined, steps = _settle(free, start, sums, counts, rest, iterations, spherical, chunk)
+        assignment = labels.masked_scatter(~labelled, joined)
+        return Clustering(centres, assignment, within(x, centres, assignment, chunk=chunk), steps)
+
+    best = min(map(attempt, draws.split(max(1, chunk // len(x)))), key=lambda clustering: clustering.cost)
     return best._replace(centres=best.centres + origin)
 
 
