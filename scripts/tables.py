@@ -14,6 +14,7 @@ from newfound.benchmark.demo import READING, TITLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/decisions/0005-weights.md", "docs/results.md", "docs/claims.md")
+PAGES += ("docs/methods.md", "docs/decisions/0006-cpu-budget.md")
 
 
 def demo() -> str:
@@ -75,7 +76,25 @@ def all_claims() -> str:
     return claims.table(claims.claims(claims.gather(ROOT / "results", "cpu")))
 
 
+def method_list() -> str:
+    """Every method, as `newfound methods` prints it."""
+    rows = summary.listing()
+    lines = [f"| {' | '.join(rows.columns)} |", "|---" * len(rows.columns) + "|"]
+    return "\n".join([*lines, *(f"| `{row[0]}` | {' | '.join(row[1:])} |" for row in rows.itertuples(index=False))])
+
+
+def chosen() -> str:
+    """Pretend-novel NMI by preset, rate and λ."""
+    found = json.loads((ROOT / "results/choice-cifar.json").read_text(encoding="utf-8"))
+    lines = ["| method | rate | λ | accuracy | NMI, unit k-means | NMI, k-means |", "|---|---|---|---|---|---|"]
+    for row in (row for section in found.values() for row in section):
+        scores = f"{100 * row['accuracy']:.1f} | {row['nmi']:.3f} | {row['raw nmi']:.3f}"
+        lines.append(f"| `{row['method']}` | {row['rate']} | {row['weight']} | {scores} |")
+    return "\n".join(lines)
+
+
 TABLES = {"demo": demo, "weights": weights, "stage": stage, "whiten": whiten, "claims": all_claims}
+TABLES |= {"methods": method_list, "chosen": chosen}
 PARTS = ("comparison", "gains", "separation", "costs")
 
 

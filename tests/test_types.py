@@ -1,8 +1,17 @@
-"""Now, Problem, and draws."""
+"""Now, Problem, Training, and draws."""
 
+import json
+import subprocess
+import sys
+from dataclasses import fields, replace
+from functools import partial
+
+import pytest
 import torch
 
-from newfound.types import Now, Problem, generator, seeded
+from newfound.functional.schedules import cosine, one_cycle, steps, warm_cosine
+from newfound.methods import METHODS
+from newfound.types import Now, Problem, Training, constant, generator, seeded
 
 
 def test_progress_runs_from_0_towards_1():
@@ -49,3 +58,66 @@ def test_seeded_weights_repeat_and_leave_the_global_draws_alone():
 def test_in_two_stages_the_known_classes_are_not_in_the_discovery_set():
     assert Problem(8, known=5, novel=3).classes == 8
     assert Problem(8, known=5, novel=3, labelled=False).classes == 3
+
+
+def test_settings_are_the_training_as_values_that_json_can_hold():
+    training = Training(3, 16, 0.1, schedule=partial(steps, at=(0.5, 0.75), factor=0.2), views=("weak", "small"), few=4)
+    settings = training.settings()
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["schedule"] == "steps(at=(0.5, 0.75), factor=0.2)"
+    assert settings["views"] == ["weak", "small"]
+    assert settings.keys() == {field.name for field in fields(Training)}
+    plain = settings.keys() - {"schedule", "views"}
+    assert all(settings[name] == getattr(training, name) for name in plain)
+
+
+SCHEDULES = (
+    constant,
+    cosine,
+    one_cycle,
+    partial(steps, at=(0.5,)),
+    partial(steps, at=(0.6,)),
+    partial(steps, at=(0.5,), factor=0.5),
+    partial(warm_cosine, warm=0.1, start=0.25),
+    partial(cosine, end=0.1),
+)
+
+
+def test_other_schedules_have_other_settings():
+    texts = [Training(1, 1, 0.1, schedule=schedule).settings()["schedule"] for schedule in SCHEDULES]
+    assert len(set(texts)) == len(SCHEDULES)
+
+
+def test_a_schedule_made_with_a_value_by_place_says_so():
+    by_place = [Training(1, 1, 0.1, schedule=partial(max, value)).settings()["schedule"] for value in (0.2, 0.3)]
+    assert by_place == ["max(0.2)", "max(0.3)"]
+
+
+@pytest.mark.processes
+def test_another_process_gives_the_same_settings():
+    program = (
+        "import json; from newfound.methods import METHODS; "
+        "print(json.dumps({name: recipe.training.settings() for name, recipe in METHODS.items()}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert json.loads(done.stdout) == {name: recipe.training.settings() for name, recipe in METHODS.items()}
+    assert "0x" not in done.stdout, "an address in memory is another one in every process"
+
+
+def test_settings_change_with_every_value():
+    training = Training(3, 16, 0.1)
+    others = {
+        "epochs": 4,
+        "batch": 8,
+        "rate": 0.2,
+        "optimiser": "adam",
+        "decay": 0.0,
+        "schedule": cosine,
+        "views": ("weak",),
+        "trains": 1,
+        "few": 2,
+    }
+    assert others.keys() == training.settings().keys()
+    for name, value in others.items():
+        settings = replace(training, **{name: value}).settings()
+        assert {key for key in settings if settings[key] != training.settings()[key]} == {name}

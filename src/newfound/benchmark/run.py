@@ -119,6 +119,7 @@ def benchmark(
             with cache.lock(f"{path.resolve()} {name} {seed}").acquire(timeout=0):
                 if not results.has(name, seed):
                     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
+                    log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.")
                     row = run_row(task, name, seed, budget, progress, latents)
                     results.add(row | {"command": command}, which.setting())
         except Timeout:

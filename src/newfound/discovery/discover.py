@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from newfound import files, parallel
+from newfound import files, methods, parallel
 from newfound.data.batches import Data
 from newfound.data.sources import Images, class_folders, folder_truth, pile
 from newfound.data.splits import check_apart, check_leaks
@@ -141,6 +141,8 @@ def discover(
             return Discovery.load(folder)
         if start is None:
             assert labelled is not None  # one of the two was given
+            if not methods.parse(run.method)[0].stage_one:
+                stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it
             keep = None if folder is None else folder / f"stage-one-{CHECKPOINT}"
             start = stage_one(labelled, stage, run.seed, device=run.device, progress=progress, keep=keep, resume=resume)
         keep = None if folder is None else folder / CHECKPOINT

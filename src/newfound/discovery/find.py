@@ -74,6 +74,9 @@ def find(
     )
     with seeded(run.seed, "method"):
         method = methods.build(run.method, problem, model)
+    if methods.parse(run.method)[0].start == "new":
+        with seeded(run.seed, "new"):
+            model.backbone = model.backbone.fresh()
     budget = training(run)
     learner, data = Learner(model.backbone, method, budget.trains), together(unlabelled, labelled)
     if budget.epochs:

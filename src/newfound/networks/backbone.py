@@ -33,6 +33,10 @@ class Backbone(nn.Module, ABC):
     def settings(self) -> dict[str, Any]:
         """The plain values that build it anew, written into the model folder."""
 
+    def fresh(self) -> "Backbone":
+        """Another of its kind that has learnt nothing yet."""
+        return type(self)(**self.settings())
+
 
 @final
 class Tail(Backbone):

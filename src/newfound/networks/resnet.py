@@ -82,6 +82,12 @@ class SmallResNet(Backbone):
         """Width and stem stride."""
         return {"width": self.width, "stride": self.stride}
 
+    def fresh(self) -> "SmallResNet":
+        """Another one that has learnt nothing yet, but knows the colours."""
+        new = SmallResNet(self.width, self.stride)
+        new.normalise(self.get_buffer("mean"), self.get_buffer("std"))
+        return new
+
 
 def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     return nn.Sequential(Block(inputs, outputs, stride), Block(outputs, outputs, 1))

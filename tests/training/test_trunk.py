@@ -1,0 +1,178 @@
+"""The frozen trunk, against the backbone asked image by image."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from newfound.data.maps import Maps
+from newfound.data.views import DRAWS, plain, weak
+from newfound.methods import build
+from newfound.networks.backbone import Tail
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.training.loop import Learner, fit
+from newfound.training.trunk import recall, remember, settle
+from newfound.types import Now, Problem, Training, generator, seeded
+
+SEED = 3
+
+
+def make_pixels(n):
+    return torch.randint(0, 256, (n, 3, 12, 12), generator=generator("pixels", n), dtype=torch.uint8)
+
+
+def make_backbone():
+    with seeded("trunk"):
+        backbone = SmallResNet(width=2, stride=2)
+    backbone.normalise(torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3]))
+    settle(backbone, make_pixels(40), "weak", SEED)
+    return backbone
+
+
+def trunk(backbone, images):
+    """What the last stage is given, stage by stage."""
+    x = (images - backbone.mean[:, None, None]) / backbone.std[:, None, None]
+    for stage in backbone.stages[:-1]:
+        x = stage(x)
+    return x
+
+
+def norms(backbone):
+    return [module for module in backbone.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+def state(network):
+    return {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+
+@pytest.mark.parametrize(("n", "batches"), [(30, 1), (600, 2)])
+def test_settled_statistics_are_the_mean_over_batches_whatever_they_were(n, batches):
+    backbone, given = make_backbone(), []
+    for norm in norms(backbone):
+        norm.running_mean.fill_(100)
+        norm.running_var.fill_(7)
+        norm.register_forward_hook(lambda norm, inputs, _: given.append((norm, inputs[0].double())))
+    settle(backbone, make_pixels(n), "weak", SEED)
+    for norm in norms(backbone):
+        own = [x for which, x in given if which is norm]
+        assert sum(map(len, own)) == batches * min(n, 256)
+        means, spreads = [], []
+        for x in own:
+            columns = [x[:, channel].flatten() for channel in range(x.shape[1])]
+            means.append(torch.stack([sum(c) / len(c) for c in columns]))
+            spreads.append(torch.stack([((c - sum(c) / len(c)) ** 2).sum() / (len(c) - 1) for c in columns]))
+        torch.testing.assert_close(norm.running_mean.double(), sum(means) / len(own), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(norm.running_var.double(), sum(spreads) / len(own), rtol=1e-4, atol=1e-5)
+        assert norm.momentum == nn.BatchNorm2d(1).momentum
+
+
+def test_settling_learns_nothing_but_statistics():
+    backbone = make_backbone()
+    before = state(backbone)
+    settle(backbone, make_pixels(50), "weak", SEED)
+    moved = {name for name, value in state(backbone).items() if not torch.equal(value, before[name])}
+    assert moved
+    assert all(name.endswith(("running_mean", "running_var")) for name in moved)
+
+
+@pytest.fixture(scope="module")
+def remembered(tmp_path_factory):
+    """A backbone, images, and the folder with their maps."""
+    backbone, pixels, folder = make_backbone(), make_pixels(20), tmp_path_factory.mktemp("maps")
+    remember(backbone, pixels, folder / "maps.npy", "weak", SEED)
+    return backbone, pixels, folder
+
+
+def test_remembered_maps_are_the_trunk_of_the_plain_image_then_of_its_views(remembered):
+    backbone, pixels, folder = remembered
+    maps = recall(folder / "maps.npy")
+    assert maps.dtype == torch.float16
+    assert len(maps[0]) == 1 + DRAWS
+    backbone.eval()
+    for number in range(1 + DRAWS):
+        draws = torch.rand(len(pixels), DRAWS, generator=generator(SEED, number, "trunk"))
+        for row in range(len(pixels)):
+            look = plain if number == 0 else weak
+            with torch.no_grad():
+                expected = trunk(backbone, look(pixels[row : row + 1], draws[row : row + 1]))[0]
+            torch.testing.assert_close(maps[row, number].float(), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_views_of_one_image_differ_and_images_are_not_seen_alike(remembered):
+    maps = recall(remembered[2] / "maps.npy").float()
+    assert len({tuple(view.flatten().tolist()) for view in maps[0]}) > DRAWS // 2
+    assert not torch.equal(maps[0], maps[1])
+
+
+def test_remembering_is_a_function_of_the_seed(remembered, tmp_path):
+    backbone, pixels, folder = remembered
+    for name, seed in (("again", SEED), ("other", SEED + 1)):
+        remember(backbone, pixels, tmp_path / name, "weak", seed)
+    assert (tmp_path / "again").read_bytes() == (folder / "maps.npy").read_bytes()
+    again, other = recall(tmp_path / "again"), recall(tmp_path / "other")
+    assert torch.equal(other[:, 0], again[:, 0])
+    assert not torch.equal(other, again)
+
+
+def test_maps_are_whole_or_not_there(remembered, tmp_path):
+    backbone, pixels, folder = remembered
+    assert [path.name for path in folder.iterdir()] == ["maps.npy"]
+    calls, broken = [], copy.deepcopy(backbone)
+    broken.stages[0].register_forward_hook(lambda *_: calls.append(1) or (len(calls) < 3 or 1 / 0) and None)
+    with pytest.raises(ZeroDivisionError):
+        remember(broken, pixels, tmp_path / "maps.npy", "weak", SEED)
+    assert not (tmp_path / "maps.npy").exists()
+
+
+def test_what_is_recalled_cannot_change_the_file(remembered):
+    path = remembered[2] / "maps.npy"
+    before, maps = path.read_bytes(), recall(path)
+    maps[:] = 0
+    assert path.read_bytes() == before
+    assert np.load(path).any()
+
+
+def test_a_tail_of_maps_is_the_backbone_of_images():
+    backbone = make_backbone().eval()
+    images = make_pixels(6).float() / 255
+    whole = backbone(images)
+    torch.testing.assert_close(Tail(backbone)(trunk(backbone, images)).z, whole.z)
+    torch.testing.assert_close(whole.map, trunk(backbone, images))
+
+
+def test_training_a_tail_moves_the_last_stage_of_the_whole_and_nothing_else(remembered):
+    _, pixels, folder = remembered
+    backbone = make_backbone()
+    before = state(backbone)
+    with seeded("method"):
+        method = build("pairs", Problem(16, 3, 4, labelled=False), Model(backbone, 12, 3, ("a", "b", "c")))
+    data = Maps(recall(folder / "maps.npy"), torch.full((len(pixels),), -1), torch.arange(len(pixels)))
+    fit(Learner(Tail(backbone), method, trains=1), data, Training(2, 10, 0.1), seed=0, device="cpu")
+    moved = {name for name, value in state(backbone).items() if not torch.equal(value, before[name])}
+    last = {name for name in before if name.startswith("stages.4.")}
+    assert moved == last
+
+
+def test_a_step_on_maps_is_a_step_on_images_with_the_trunk_frozen(remembered):
+    """Both see the plain image; batch statistics of the last stage are the same, so is what it learns."""
+    _, pixels, folder = remembered
+    labels, training = torch.full((len(pixels),), -1), Training(1, len(pixels), 0.1)
+    maps = recall(folder / "maps.npy")
+    now = Now(0, 0, 1)
+    losses = []
+    for cut in (True, False):
+        backbone = make_backbone()
+        with seeded("method"):
+            method = build("pairs", Problem(16, 3, 4, labelled=False), Model(backbone, 12, 3, ("a", "b", "c")))
+        backbone.eval()
+        batch = next(Maps(maps, labels, torch.arange(len(pixels))).batches(training, now, torch.device("cpu")))[1]
+        images = pixels.float() / 255
+        seen = (maps[:, 0].float() if cut else images)[batch.rows]
+        learner = Learner(Tail(backbone) if cut else backbone, method, trains=1)
+        losses.append(learner(batch._replace(views=[seen, seen]), now)[0])
+    assert losses[0].keys() == losses[1].keys()
+    for name in losses[0]:
+        torch.testing.assert_close(losses[0][name], losses[1][name], rtol=5e-3, atol=5e-3)
