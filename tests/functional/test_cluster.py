@@ -367,22 +367,13 @@ def test_at_rest_unlabelled_points_are_nearest_their_centre_and_centres_are_mean
 
 
 def test_semi_supervised_cost_never_rises_with_steps_or_starts():
-    x, labels = half_labelled()
-    one = [
-        semi_supervised_kmeans(x, labels, 9, generator(0), starts=1, iterations=t, tolerance=0).cost for t in range(12)
-    ]
-    assert all(late <= early + 1e-9 for early, late in pairwise(one))
-    many = [semi_supervised_kmeans(x, labels, 9, generator(0), starts=starts).cost for starts in (1, 5, 20)]
-    assert many[0] > many[1] >= many[2]
-
-
-def test_labels_help_where_classes_overlap():
-    x = blobs(n=600, spread=2.5)
-    truth = torch.arange(600) % 6
-    labels = torch.where((truth < 3) & (torch.arange(600) < 300), truth, -1)
-    free = labels < 0
-    helped = semi_supervised_kmeans(x, labels, 6, generator(0)).assignment[free]
-    assert accuracy(truth[free], helped) > accuracy(truth[free], kmeans(x, 6, generator(0)).assignment[free])
+    x, labels = half_labelled(300)
+    steps = [{"starts": 1, "iterations": t, "tolerance": 0} for t in range(12)]
+    starts = [{"starts": starts, "chunk": chunk} for starts, chunk in ((1, 10**6), (5, 10**6), (20, 10**6), (20, 600))]
+    for settings in (steps, starts):
+        costs = [semi_supervised_kmeans(x, labels, 15, generator(0), **some).cost for some in settings]
+        assert all(late <= early + 1e-9 for early, late in pairwise(costs))
+        assert costs[-1] < costs[0]
 
 
 def test_without_labels_semi_supervised_kmeans_is_kmeans():
@@ -427,7 +418,7 @@ def test_impossible_labels_and_numbers_of_clusters_are_refused():
         semi_supervised_kmeans(x, torch.tensor([0, 2, -1, -1, -1, -1]), 4, generator(0))
 
 
-def classes_apart(known, novel, sizes=25, mixed=False, apart=30.0, seed=0):
+def classes_apart(known, novel, sizes=15, mixed=False, apart=30.0, seed=0):
     """Labelled points, their labels and unlabelled points of well separated round classes."""
     random = generator("apart", known, novel, seed)
     each = torch.as_tensor(sizes).expand(known + novel) if isinstance(sizes, int) else torch.tensor(sizes)
@@ -444,16 +435,16 @@ IMBALANCED = [60, 8, 25, 12, 40, 90, 10, 45, 20]
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["apart", "mixed"])
-@pytest.mark.parametrize(("known", "novel", "sizes"), [(4, 1, 25), (5, 4, 25), (3, 9, 25), (5, 4, IMBALANCED)])
+@pytest.mark.parametrize(("known", "novel", "sizes"), [(4, 1, 15), (5, 4, 15), (3, 9, 15), (5, 4, IMBALANCED)])
 def test_gcd_finds_the_number_of_novel_classes(known, novel, sizes, mixed):
-    found = estimate_gcd(*classes_apart(known, novel, sizes, mixed), most=20)
+    found = estimate_gcd(*classes_apart(known, novel, sizes, mixed), most=14)
     assert found.novel == novel
     assert [c.novel for c in found.curve] == sorted({c.novel for c in found.curve})
     best = max(found.curve, key=lambda candidate: candidate.accuracy)
     assert found.curve[[c.novel for c in found.curve].index(novel)].accuracy == best.accuracy == 1
 
 
-@pytest.mark.parametrize(("known", "novel", "sizes"), [(5, 2, 25), (5, 4, 25), (4, 9, 25), (5, 4, IMBALANCED)])
+@pytest.mark.parametrize(("known", "novel", "sizes"), [(5, 2, 15), (5, 4, 15), (4, 9, 15), (5, 4, IMBALANCED)])
 def test_dtc_finds_the_number_of_novel_classes(known, novel, sizes):
     found = estimate_dtc(*classes_apart(known, novel, sizes), most=14)
     assert found.novel == novel
@@ -471,19 +462,17 @@ def test_candidates_of_gcd_score_as_kmeans_does():
         assert apart == silhouette(x, assignment)
 
 
-def test_a_part_of_the_numbers_leads_where_all_of_them_lead():
-    agree = 0
-    for seed in range(4):
-        labelled, labels, unlabelled = classes_apart(5, 8, mixed=True, apart=6.0, seed=seed)
-        x = torch.cat([labelled, unlabelled])
-        found = estimate_gcd(labelled, labels, unlabelled, most=40, starts=1)
-        every = {}
-        for m in range(41):
-            assignment = kmeans(x, 5 + m, generator(0, "classes", m), starts=1).assignment
-            every[m] = accuracy(labels, assignment[: len(labels)]), silhouette(x, assignment)
-        assert len(found.curve) < 30
-        agree += found.novel == max(every, key=every.get)
-    assert agree >= 3
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_part_of_the_numbers_leads_where_all_of_them_lead(seed):
+    labelled, labels, unlabelled = classes_apart(5, 6, 12, mixed=True, apart=8.0, seed=seed)
+    x = torch.cat([labelled, unlabelled])
+    found = estimate_gcd(labelled, labels, unlabelled, most=40, starts=1)
+    every = {}
+    for m in range(41):
+        assignment = kmeans(x, 5 + m, generator(0, "classes", m), starts=1).assignment
+        every[m] = accuracy(labels, assignment[: len(labels)]), silhouette(x, assignment)
+    assert len(found.curve) < 30
+    assert found.novel == max(every, key=every.get)
 
 
 def naive_dtc(curve):
@@ -512,7 +501,7 @@ def test_dtc_counts_the_clusters_half_way_between_silhouette_and_accuracy():
 
 
 def test_dtc_does_not_count_clusters_of_a_few_strays():
-    probe, labels, unlabelled = classes_apart(5, 3, [25] * 5 + [200] * 3)
+    probe, labels, unlabelled = classes_apart(5, 3, [15] * 5 + [120] * 3)
     stray = torch.full((1, 12), 100.0)
     crowded = torch.cat([unlabelled, stray])
     assert estimate_dtc(probe, labels, crowded, most=6).novel == 3
@@ -535,8 +524,8 @@ def test_names_of_labels_do_not_matter_to_an_estimate(estimate):
 
 @pytest.mark.parametrize("estimate", [estimate_dtc, estimate_gcd])
 def test_an_estimate_from_a_sample_is_as_good_and_the_seed_decides_it(estimate):
-    images = classes_apart(5, 4, 100)
-    one, same, other = (estimate(*images, most=6, rows=300, seed=seed) for seed in (0, 0, 1))
+    images = classes_apart(5, 4, 60)
+    one, same, other = (estimate(*images, most=6, rows=200, seed=seed) for seed in (0, 0, 1))
     assert one.novel == other.novel == 4
     assert one == same != other
 

@@ -56,7 +56,7 @@ def make_batch(method: Method, kind: str, now: Now = NOW) -> tuple[list[Latents]
     latents = [Latents(torch.rand(n, DIM, generator=random).requires_grad_()) for _ in batch.views]
     if method.reads_map:
         maps = [torch.rand(n, DIM // 2, 4, 4, generator=random).requires_grad_() for _ in latents]
-        latents = [seen._replace(map=map) for seen, map in zip(latents, maps, strict=True)]
+        latents = [seen._replace(map=before) for seen, before in zip(latents, maps, strict=True)]
     return latents, batch
 
 

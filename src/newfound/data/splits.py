@@ -12,7 +12,7 @@ from torch import Tensor
 
 from newfound.data.decoding import image_names
 from newfound.data.sources import Images, existing, listing
-from newfound.errors import InputError
+from newfound.errors import InputError, choices
 
 CIFAR_SPLITS = {
     "5-5": (10, range(5), range(5, 10)),
@@ -64,7 +64,7 @@ def of_classes(images: Images, classes: Sequence[int]) -> Images:
 def cifar_split(images: Images, name: str) -> Split:
     """One of the field's splits of CIFAR, by its name in `CIFAR_SPLITS`."""
     if name not in CIFAR_SPLITS:
-        raise InputError(f"There is no split {name!r}. Needed: one of {', '.join(CIFAR_SPLITS)}. Choose one.")
+        raise InputError(f"There is no split {name!r}. {choices(name, CIFAR_SPLITS)}")
     classes, known, novel = CIFAR_SPLITS[name]
     if len(images.classes) != classes:
         raise InputError(

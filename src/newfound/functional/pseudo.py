@@ -1,4 +1,4 @@
-"""Guesses, from latents alone, which images share a class."""
+"""Guesses, from latents or scores alone: which images share a class, and which class that is."""
 
 import torch
 import torch.nn.functional as F

@@ -49,7 +49,6 @@ class Contrast(Method):
     def __init__(self, problem: Problem, *, out: int = 128, temperature: float = 0.1):
         super().__init__()
         self.problem, self.temperature = problem, temperature
-        # without BatchNorm, unlike `networks.heads.projector`: a batch may hold a single image
         self.projector = nn.Sequential(nn.Linear(problem.dim, problem.dim), nn.ReLU(), nn.Linear(problem.dim, out))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:

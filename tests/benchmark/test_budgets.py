@@ -1,0 +1,112 @@
+"""What a benchmark may cost."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from newfound import methods
+from newfound.benchmark.budgets import BUDGETS
+from newfound.data.batches import Data
+from newfound.methods.spacing import SpacingLoss
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.training.loop import Learner, fit
+from newfound.types import ALL, Problem, generator, seeded
+
+NAMES = list(methods.METHODS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_paper_budget_trains_as_published(name):
+    assert BUDGETS["paper"].training(name) == methods.METHODS[name].training
+
+
+def test_the_host_of_a_sum_gives_the_training():
+    for budget in BUDGETS.values():
+        assert budget.training("ncl+spacing:author") == budget.training("ncl")
+
+
+@pytest.mark.parametrize("budget", ["cpu", "smoke"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_small_budget_changes_epochs_batch_and_rate_alone(name, budget):
+    published, small = methods.METHODS[name].training, BUDGETS[budget].training(name)
+    assert replace(small, epochs=published.epochs, batch=published.batch, rate=published.rate) == published
+    assert small.epochs <= published.epochs
+    assert small.batch <= published.batch
+    assert (small.epochs == 0) == (name == "kmeans")
+
+
+def test_epochs_depend_on_how_much_of_the_network_learns():
+    budget = replace(BUDGETS["smoke"], last=3, whole=5, fresh=7)
+    kinds = {3: set(), 5: set(), 7: set()}
+    for name, recipe in methods.METHODS.items():
+        if recipe.training.epochs:
+            kinds[budget.training(name).epochs].add(name)
+    assert kinds[7] == {"kcl", "mcl"}
+    assert all(methods.METHODS[name].training.trains == ALL for name in kinds[5])
+    assert all(methods.METHODS[name].training.trains == 1 for name in kinds[3])
+    assert {"rs", "ncl"} <= kinds[3]
+    assert "uno" in kinds[5]
+
+
+def test_the_rate_of_sgd_shrinks_with_the_batch_and_that_of_adam_does_not():
+    budget = replace(BUDGETS["smoke"], batch=32, rate=None)
+    for name, recipe in methods.METHODS.items():
+        published, small = recipe.training, budget.training(name)
+        if published.optimiser == "adam" or published.epochs == 0:
+            assert small.rate == published.rate
+        else:
+            assert small.rate / published.rate == pytest.approx(small.batch / published.batch)
+
+
+def test_a_rate_of_the_budget_is_for_methods_that_train_the_last_stage():
+    budget = replace(BUDGETS["smoke"], rate=0.123)
+    assert budget.training("rs").rate == 0.123
+    assert budget.training("kcl").rate == methods.METHODS["kcl"].training.rate
+    assert budget.training("uno").rate != 0.123
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_settings_are_values_that_json_can_hold(name):
+    settings = BUDGETS[name].settings()
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["supervised"] == BUDGETS[name].supervised.settings()
+    assert settings["width"] == BUDGETS[name].width
+
+
+def test_only_finishing_trains_a_part_of_the_network_before_discovery():
+    for budget in BUDGETS.values():
+        assert budget.finishing.trains == 1
+        assert all(stage.trains == ALL for stage in (budget.supervised, budget.rotation, budget.similarity))
+
+
+def test_the_weight_of_a_preset_is_the_budgets_where_it_has_one():
+    budget = replace(BUDGETS["smoke"], weights={"paper": 0.25, "aligned": 0.5})
+    model = Model(SmallResNet(2, 2), 8, 3, ("a", "b"))
+    weights = {}
+    for name in ("ncl+spacing", "spacing:paper", "rs+spacing:author"):
+        method = methods.build(name, Problem(16, 2, 3), model)
+        own = next(part for part in method.modules() if isinstance(part, SpacingLoss)).preset.weight
+        budget.weigh(method, name)
+        weights[name] = next(part for part in method.modules() if isinstance(part, SpacingLoss)).preset.weight
+    assert weights == {"ncl+spacing": 0.5, "spacing:paper": 0.25, "rs+spacing:author": own}
+
+
+def test_a_step_at_the_paper_budget_runs_and_moves_the_last_stage():
+    budget = BUDGETS["paper"]
+    training = replace(budget.training("ncl+spacing"), epochs=1, batch=8)
+    pixels = torch.randint(0, 256, (8, 3, 32, 32), generator=generator("cifar"), dtype=torch.uint8)
+    labels = torch.tensor([0, 1, 2, 3, -1, -1, -1, -1])
+    with seeded("paper"):
+        model = Model(SmallResNet(budget.width, budget.stride), 32, 3, tuple("abcde"))
+        method = methods.build("ncl+spacing", Problem(model.backbone.dim, 5, 3, rows=8), model)
+    learner = Learner(model.backbone, method, training.trains)
+    before = {name: value.clone() for name, value in model.backbone.named_parameters()}
+    (row,) = fit(learner, Data(pixels, labels), training, seed=0, device="cpu")
+    assert {"pairs", "cross-entropy", "neighbours", "spacing"} <= row.keys()
+    moved = {name for name, value in model.backbone.named_parameters() if not torch.equal(value, before[name])}
+    assert moved
+    assert all(name.startswith("stages.4.") for name in moved)
+    assert sum(value.numel() for value in model.backbone.parameters()) == pytest.approx(11e6, rel=0.05)

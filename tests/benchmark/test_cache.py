@@ -1,0 +1,115 @@
+"""What is computed once."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from filelock import Timeout
+
+from newfound.benchmark import cache
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_the_folder_is_where_the_user_says_or_where_the_system_keeps_caches(root, monkeypatch):
+    assert cache.root() == root
+    monkeypatch.setenv("NEWFOUND_CACHE", "")
+    assert cache.root().name == "newfound"
+    monkeypatch.delenv("NEWFOUND_CACHE")
+    assert cache.root().name == "newfound"
+
+
+def test_equal_settings_have_equal_names_in_whatever_order():
+    assert cache.key({"a": 1, "b": {"c": [2], "d": 3}}) == cache.key({"b": {"d": 3, "c": [2]}, "a": 1})
+
+
+@pytest.mark.parametrize("other", [{"a": 2}, {"a": 1, "b": None}, {"b": 1}, {"a": "1"}, {}])
+def test_other_settings_have_other_names(other):
+    assert cache.key(other) != cache.key({"a": 1})
+
+
+def test_an_entry_is_made_once_and_says_what_it_is(root):
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        time.sleep(0.11)
+        (folder / "weights").write_text("w")
+
+    first, second = (cache.entry("stage", {"seed": 0}, make) for _ in "ab")
+    other, kind = cache.entry("stage", {"seed": 1}, make), cache.entry("thing", {"seed": 0}, make)
+    assert first == second
+    assert made == [first, other, kind]
+    assert (first / "weights").read_text() == "w"
+    assert first.is_relative_to(root)
+    about = json.loads((first / "setting.json").read_text())
+    assert about["setting"] == {"seed": 0}
+    assert cache.seconds(first) == about["seconds"] >= 0.1
+
+
+def test_what_was_left_unfinished_is_thrown_away():
+    def fail(folder):
+        (folder / "half").write_text("h")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.entry("stage", {}, fail)
+    folder = cache.entry("stage", {}, lambda folder: (folder / "whole").touch())
+    assert {path.name for path in folder.iterdir()} == {"whole", "setting.json"}
+
+
+def test_who_comes_while_an_entry_is_made_waits_for_it():
+    made, found = [], []
+
+    def make(folder):
+        made.append(1)
+        time.sleep(0.3)
+        (folder / "weights").touch()
+
+    def ask():
+        found.append((cache.entry("stage", {}, make) / "weights").is_file())
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+    assert found == [True] * 3
+
+
+HOLDER = """
+import sys, time
+from newfound.benchmark import cache
+with cache.lock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.processes
+def test_a_lock_is_held_against_other_processes_and_let_go_when_its_process_is_killed():
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, "row"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(Timeout), cache.lock("row").acquire(timeout=0):
+            pass
+        with cache.lock("another row").acquire(timeout=0):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with cache.lock("row").acquire(timeout=10):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,94 @@
+"""Verdicts follow from numbers, and from nothing else."""
+
+import pandas as pd
+import pytest
+
+from newfound.benchmark import claims
+from newfound.benchmark.claims import beats_two_stage, helps, separates, skewed, verdict
+from newfound.benchmark.published import TWO_STAGE
+
+READINGS = ("head", "k-means", "unit k-means")
+
+
+def row(method, seed, accuracy, nmi=0.5, apart=0.1):
+    scores = {reading: {"accuracy": accuracy, "nmi": nmi} for reading in READINGS}
+    after = {"silhouette": apart, "scatter": 2 * apart}
+    return {"method": method, "seed": seed, "train": scores, "separation": {"after": after}}
+
+
+def table(*rows):
+    return {"setting": {}, "rows": list(rows)}
+
+
+def two_stage(ours):
+    rows = [row(name, 0, 0.5) for name in TWO_STAGE if name != "pairs+spacing"]
+    return {"two-stage-cifar10-5-5": table(*rows, row("pairs+spacing", 0, ours))}
+
+
+def single_stage(gain, split="20-80", seeds=(0, 1, 2), noise=0.001):
+    rows = [row("ncl", seed, 0.4) for seed in seeds]
+    rows += [
+        row("ncl+spacing", seed, 0.4 + gain + noise * seed, 0.5 + gain, 0.1 + gain + noise * seed) for seed in seeds
+    ]
+    return {f"single-stage-cifar100-{split}": table(*rows)}
+
+
+@pytest.mark.parametrize(("ours", "expected"), [(0.6, "holds"), (0.4, "fails")])
+def test_spacing_beats_two_stage_methods_when_it_is_above_the_best_of_them(ours, expected):
+    claim = beats_two_stage(two_stage(ours), "cifar10", "5-5")
+    assert claim.verdict == expected
+    assert f"{100 * ours:.1f}" in claim.figure
+
+
+def test_nothing_is_said_before_all_rows_are_there():
+    assert beats_two_stage({}, "cifar10", "5-5").verdict == "not tested"
+    some = two_stage(0.9)
+    some["two-stage-cifar10-5-5"]["rows"].pop(0)
+    assert beats_two_stage(some, "cifar10", "5-5").verdict == "not tested"
+
+
+def test_each_method_is_judged_by_its_own_reading():
+    results = two_stage(0.6)
+    for each in results["two-stage-cifar10-5-5"]["rows"]:
+        if each["method"] == "dtc":
+            each["train"]["unit k-means"]["accuracy"] = 0.9  # dtc is read by its head: this one does not count
+    assert beats_two_stage(results, "cifar10", "5-5").verdict == "holds"
+
+
+@pytest.mark.parametrize(("gain", "noise", "expected"), [(0.1, 0.001, "holds"), (-0.1, 0.001, "fails")])
+def test_a_host_is_helped_when_every_interval_lies_above_zero(gain, noise, expected):
+    assert helps(single_stage(gain, noise=noise), "ncl", "20-80").verdict == expected
+
+
+def test_a_gain_smaller_than_its_spread_is_undecided():
+    assert verdict([pd.Series([0.1, 0.11, 0.12]), pd.Series([-0.1, 0.1, 0.1])]) == "undecided"
+
+
+def test_two_seeds_decide_nothing():
+    assert helps(single_stage(0.1, seeds=(0, 1)), "ncl", "20-80").verdict == "not tested"
+    assert separates(single_stage(0.1, seeds=(0, 1)), "ncl", "20-80").verdict == "not tested"
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.1, "holds"), (-0.1, "fails")])
+def test_latents_are_separated_when_both_measures_rise(gain, expected):
+    assert separates(single_stage(gain), "ncl", "20-80").verdict == expected
+
+
+def test_skewed_splits_are_helped_more_only_when_both_are():
+    results = single_stage(0.3) | single_stage(0.2, "80-20") | single_stage(0.1, "50-50")
+    assert skewed(results, "ncl").verdict == "holds"
+    assert skewed(results | single_stage(0.05, "80-20"), "ncl").verdict == "fails"
+    assert skewed(single_stage(0.3), "ncl").verdict == "not tested"
+
+
+def test_the_claims_about_anchors_and_the_proof_are_computed():
+    assert claims.equidistance().verdict == "holds"
+    assert claims.majorisation().figure.startswith("0 rises")
+    assert "never" in claims.termination().figure
+
+
+def test_every_claim_is_one_line_of_the_table():
+    found = [claims.equidistance(), claims.apart()]
+    lines = claims.table(found).splitlines()
+    assert len(lines) == 4
+    assert all(line.count("|") == 5 for line in lines)
