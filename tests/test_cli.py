@@ -17,6 +17,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from newfound.data.sources import doodles
+from newfound.discovery.trace import Trace
+from newfound.methods import METHODS
 
 pytestmark = pytest.mark.processes
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
@@ -68,7 +70,7 @@ def two_stage(output):
 def test_a_run_folder_is_enough_for_a_person_who_never_opens_python(place):
     files = {path.name for path in (place / "run").iterdir()}
     tables = {"assignments.csv", "classes.csv", "metrics.csv", "config.toml", "log.txt", "report.html"}
-    assert files == tables | {"model", "discovery.json", "discovery.safetensors"}
+    assert files == tables | {"model", "discovery.json", "discovery.safetensors", "trace.safetensors"}
     assignments = pd.read_csv(place / "run" / "assignments.csv")
     assert list(assignments) == ["path", "class", "distance", "confidence"]
     assert len(assignments) == len(NOVEL) * EACH
@@ -215,6 +217,33 @@ def test_ctrl_c_says_how_to_go_on(place):
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("kind", ["tsne", "spacing"])
+def test_figures_are_drawn_from_a_run_folder(place, kind):
+    done = newfound("figure", kind, "run", "-o", f"drawn/{kind}", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "drawn" / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (place / "drawn" / f"{kind}.svg").read_text()
+    assert f"{kind}.png" in done.stdout
+
+
+def test_a_run_folder_keeps_its_latents_by_true_class(place):
+    trace = Trace.load(place / "run")
+    assignments = pd.read_csv(place / "run" / "assignments.csv")
+    assert [trace.classes[label] for label in trace.labels.tolist()] == [
+        path.split("/")[0] for path in assignments["path"]
+    ]
+    features = load_file(place / "run" / "discovery.safetensors")["features"]
+    torch.testing.assert_close(trace.after.latents, features)
+
+
+def test_methods_lists_every_method_and_says_which_are_from_a_description(tmp_path):
+    done = newfound("methods", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+    assert list(lines) == list(METHODS)
+    assert {name for name, line in lines.items() if "from description" in line} == {"openmix", "joint"}
+
+
 def refuse(place, *words, match):
     """Exit code 2, one clear message, no traceback, nothing half-written."""
     before = sorted(place.rglob("*"))
@@ -282,6 +311,36 @@ def test_bad_input_gets_one_clear_message_and_leaves_nothing_behind(bad_place, c
     refuse(bad_place, "discover", *words, *classes, *output, match=match)
 
 
+BAD_ELSEWHERE = {
+    "unknown dataset": (("benchmark", "two-stage", "--dataset", "cifar1000"), "Did you mean cifar100?"),
+    "no data": (("benchmark", "two-stage", "--dataset", "cifar10"), "data_batch_1, data_batch_2"),
+    "unfit method": (
+        ("benchmark", "single-stage", "--dataset", "cifar10", "--data", "new", "--methods", "kcl"),
+        "discovers in two stages only",
+    ),
+    "nothing to fetch": (("data", "mnist"), "cifar10, cifar100"),
+    "no trace": (("figure", "tsne", "model"), "has no trace.safetensors"),
+    "no spacing": (("figure", "spacing", "hosted"), "no Spacing in it"),
+    "other images": (("figure", "tsne", "run", "hosted"), "different images"),
+}
+
+
+@pytest.fixture(scope="module")
+def hosted(place):
+    """A run of other images with a method that has no Spacing."""
+    words = "discover", "--model", "model", "--unlabelled", "more", "--classes", 3, "--epochs", 1, "--method", "pairs"
+    done = newfound(*words, "-o", "hosted", "--truth", cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.parametrize("case", BAD_ELSEWHERE)
+def test_bad_words_of_other_commands_get_one_clear_message(hosted, monkeypatch, case):
+    monkeypatch.delenv("NEWFOUND_DATA", raising=False)
+    words, match = BAD_ELSEWHERE[case]
+    refuse(hosted, *words, match=match)
+
+
 def test_unreadable_images_are_left_out_and_named(place):
     shutil.copytree(place / "new", place / "partly")
     (place / "partly" / "zero.png").touch()
@@ -313,7 +372,10 @@ def test_help_and_import_are_quick_and_do_without_torch():
         assert min(times) < seconds
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("pretrain",), ("discover",), ("predict",), ("report",)])
+COMMANDS = ("demo", "pretrain", "discover", "predict", "report", "benchmark", "data", "methods", "figure")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_every_help_fits_a_screen_and_has_an_example(command, tmp_path):
     done = newfound(*command, "--help", cwd=tmp_path, COLUMNS="80")
     assert done.returncode == 0

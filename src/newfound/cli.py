@@ -238,7 +238,7 @@ def benchmark(
     which = table(stages, dataset, split, budget)
     place = found(which, data)
     with _telling() as progress:
-        path = run(which, place, output, only=methods, seeds=seeds, command=_command(), keep=keep, progress=progress)
+        path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
 
     from newfound.benchmark.summary import summary
 

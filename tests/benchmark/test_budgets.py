@@ -9,7 +9,7 @@ import torch
 from newfound import methods
 from newfound.benchmark.budgets import BUDGETS
 from newfound.data.batches import Data
-from newfound.methods.spacing import SpacingLoss
+from newfound.methods.spacing import PRESETS
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, fit
@@ -44,7 +44,7 @@ def test_epochs_depend_on_how_much_of_the_network_learns():
     for name, recipe in methods.METHODS.items():
         if recipe.training.epochs:
             kinds[budget.training(name).epochs].add(name)
-    assert kinds[7] == {"kcl", "mcl"}
+    assert kinds[7] == {"kcl", "mcl", "joint"}
     assert all(methods.METHODS[name].training.trains == ALL for name in kinds[5])
     assert all(methods.METHODS[name].training.trains == 1 for name in kinds[3])
     assert {"rs", "ncl"} <= kinds[3]
@@ -82,16 +82,12 @@ def test_only_finishing_trains_a_part_of_the_network_before_discovery():
         assert all(stage.trains == ALL for stage in (budget.supervised, budget.rotation, budget.similarity))
 
 
-def test_the_weight_of_a_preset_is_the_budgets_where_it_has_one():
+def test_the_weight_of_a_preset_is_the_budgets_where_it_has_one_else_its_own():
     budget = replace(BUDGETS["smoke"], weights={"paper": 0.25, "aligned": 0.5})
-    model = Model(SmallResNet(2, 2), 8, 3, ("a", "b"))
-    weights = {}
-    for name in ("ncl+spacing", "spacing:paper", "rs+spacing:author"):
-        method = methods.build(name, Problem(16, 2, 3), model)
-        own = next(part for part in method.modules() if isinstance(part, SpacingLoss)).preset.weight
-        budget.weigh(method, name)
-        weights[name] = next(part for part in method.modules() if isinstance(part, SpacingLoss)).preset.weight
-    assert weights == {"ncl+spacing": 0.5, "spacing:paper": 0.25, "rs+spacing:author": own}
+    assert budget.weight("ncl+spacing") == budget.weight("spacing:aligned") == 0.5
+    assert budget.weight("spacing:paper") == 0.25
+    assert budget.weight("rs+spacing:author") == PRESETS["author"]().weight
+    assert budget.weight("ncl") is None
 
 
 def test_a_step_at_the_paper_budget_runs_and_moves_the_last_stage():

@@ -462,9 +462,8 @@ def test_candidates_of_gcd_score_as_kmeans_does():
         assert apart == silhouette(x, assignment)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_part_of_the_numbers_leads_where_all_of_them_lead(seed):
-    labelled, labels, unlabelled = classes_apart(5, 6, 12, mixed=True, apart=8.0, seed=seed)
+def test_a_part_of_the_numbers_leads_where_all_of_them_lead():
+    labelled, labels, unlabelled = classes_apart(5, 6, 12, mixed=True, apart=8.0)
     x = torch.cat([labelled, unlabelled])
     found = estimate_gcd(labelled, labels, unlabelled, most=40, starts=1)
     every = {}
@@ -483,7 +482,7 @@ def naive_dtc(curve):
 
 
 def test_dtc_counts_the_clusters_half_way_between_silhouette_and_accuracy():
-    for seed in range(3):
+    for seed in range(2):
         probe, labels, unlabelled = classes_apart(5, 4, apart=4.0, seed=seed)
         found = estimate_dtc(probe, labels, unlabelled, most=10, seed=seed, starts=1)
         order = torch.randperm(5, generator=generator(seed, "anchors"))

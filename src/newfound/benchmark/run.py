@@ -41,6 +41,11 @@ class Table:
         """The name of its results."""
         return f"{self.stages}-{self.dataset}-{self.split}-{self.budget}"
 
+    def command(self, method: str, seed: int) -> str:
+        """What makes one row of it."""
+        where = f"--dataset {self.dataset} --split {self.split} --budget {self.budget}"
+        return f"newfound benchmark {self.stages} {where} --methods {method} --seeds {seed}"
+
     def setting(self) -> dict[str, Any]:
         """Everything that all its rows share."""
         return asdict(self) | {
@@ -94,7 +99,6 @@ def benchmark(
     *,
     only: Sequence[str] = (),
     seeds: Sequence[int] = (0, 1, 2),
-    command: str = "",
     keep: Path | None = None,
     progress: Progress = lambda stage, epochs, row: None,
 ) -> Path:
@@ -121,7 +125,7 @@ def benchmark(
                     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
                     log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.")
                     row = run_row(task, name, seed, budget, progress, latents)
-                    results.add(row | {"command": command}, which.setting())
+                    results.add(row | {"command": which.command(name, seed)}, which.setting())
         except Timeout:
             log.info(f"{name}, seed {seed}: another process is at it.")
         progress("rows", len(todo), {"epoch": number + 1.0})
@@ -151,7 +155,8 @@ class Results:
         found = self.read()
         was = found["setting"] or setting
         differ = sorted(key for key in was.keys() | setting.keys() if was.get(key) != setting.get(key))
-        differ += [f"λ of {row['method']}" for row in found["rows"] if row["weight"] != budget.weight(row["method"])]
+        weights = {row["method"]: row.get("weight") for row in found["rows"]}
+        differ += [f"λ of {name}" for name, weight in weights.items() if weight != budget.weight(name)]
         if differ:
             raise InputError(
                 f"{self.path} holds results of another setting ({', '.join(differ)} differ). "

@@ -246,8 +246,11 @@ def estimate_dtc(
 
     most = min(most, int(free.sum()) + held - len(names))
     curve, clusters = zip(*map(tried, range(most + 1)), strict=True)
-    apart = max(curve, key=lambda candidate: (candidate.silhouette, candidate.novel))
-    middle = math.ceil((apart.novel + max(curve, key=_merit).novel) / 2)
+    # The larger of two that tie, as in DTC's code: with too few clusters a novel class may share that of an anchor far
+    # away, which this silhouette does not see.
+    apart = max(curve, key=lambda candidate: (candidate.silhouette, candidate.novel)).novel
+    right = max(curve, key=lambda candidate: (_merit(candidate), candidate.novel)).novel
+    middle = math.ceil((apart + right) / 2)
     sizes = torch.bincount(clusters[middle])
     return Estimate(int((sizes > small * sizes.max()).sum()), curve)
 

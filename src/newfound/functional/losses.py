@@ -76,7 +76,7 @@ def pull(z: Float[Tensor, "n d"], targets: Float[Tensor, "n d"]) -> Scalar:
 
     Summed over dimensions, averaged over images, so that a weight means the same at every batch size.
     """
-    return mean((z - targets.detach()).square().sum(1))
+    return F.mse_loss(z, targets.detach(), reduction="sum") / max(len(z), 1)
 
 
 def symmetric_kl(logits: Float[Tensor, "n c"], others: Float[Tensor, "n c"]) -> Scalar:

@@ -105,16 +105,15 @@ def move(
     prototypes: Float[Tensor, "c d"],
     anchors: Float[Tensor, "c d"],
     counts: Float[Tensor, " c"],
-    assignment: Int[Tensor, " n"] | None = None,
 ) -> Moved:
     """Let each latent move its nearest prototype towards itself plus the anchor (Algorithm 2, lines 10–15).
 
         p_k ← (v_k p_k + Σ z_i + n_k e_k) / (v_k + n_k),   v_k ← v_k + n_k
 
     The paper's loop over samples in closed form: assignments are fixed before it, so order does not matter.
-    Prototypes that no latent went to stay. Who knows already which prototype is nearest gives the `assignment`.
+    Prototypes that no latent went to stay.
     """
-    assignment = nearest(z, prototypes) if assignment is None else assignment
+    assignment = nearest(z, prototypes)
     centres, n = means(z, assignment, len(prototypes))
     v = counts + n
     share = (n / v.clamp(min=1))[:, None]
@@ -197,27 +196,22 @@ class SpacingLoss(nn.Module):
 
     def forward(self, z: Float[Tensor, "n d"]) -> Scalar:
         """The loss of these latents; 0, with a gradient, before `start`."""
-        return self.look(z)[0]
-
-    def look(self, z: Float[Tensor, "n d"]) -> tuple[Scalar, Float[Tensor, "n d"], Int[Tensor, " n"]]:
-        """The loss of these latents, and what `absorb` may be given: them in `space`, and their nearest prototypes."""
         z = self.space(z)
-        fixed = z.detach()
-        assignment = nearest(fixed, self.prototypes)
         if not self.started:
-            return z.sum() * 0.0, fixed, assignment
-        first = self.preset.order == "first"
-        prototypes = self.moved(fixed, assignment).prototypes if first else self.prototypes
-        return self.preset.weight * pull(z, prototypes[assignment]), fixed, assignment
+            return z.sum() * 0.0
+        prototypes, assignment = self.prototypes, nearest(z.detach(), self.prototypes)
+        if self.preset.order == "first":
+            prototypes = self.moved(z.detach()).prototypes
+        return self.preset.weight * pull(z, prototypes[assignment])
 
-    def moved(self, z: Float[Tensor, "n d"], assignment: Int[Tensor, " n"] | None = None) -> Moved:
+    def moved(self, z: Float[Tensor, "n d"]) -> Moved:
         """Where the prototypes would go, were these latents (of `space`) seen."""
-        return move(z, self.prototypes, self.anchors, self.counts, assignment)
+        return move(z, self.prototypes, self.anchors, self.counts)
 
     @torch.no_grad()
-    def absorb(self, z: Float[Tensor, "n d"], assignment: Int[Tensor, " n"] | None = None) -> Int[Tensor, " n"]:
-        """Move the prototypes with the latents (of `space`) of the whole batch; returns the assignments they had."""
-        moved = self.moved(z, assignment)
+    def absorb(self, z: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Move the prototypes with the latents of the whole batch; returns the assignments they had."""
+        moved = self.moved(self.space(z))
         self.prototypes.copy_(moved.prototypes)
         self.counts.copy_(moved.counts)
         return moved.assignment
@@ -225,7 +219,7 @@ class SpacingLoss(nn.Module):
     def update(self, z: Float[Tensor, "n d"]) -> None:
         """Move the prototypes, with the latents of every process (Algorithm 2, lines 9–15)."""
         if self.started:
-            self.absorb(self.space(parallel.gather(z.detach())))
+            self.absorb(parallel.gather(z.detach()))
 
 
 @final
@@ -249,17 +243,13 @@ class Spacing(Method):
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`spacing`, on all rows of the first view."""
         unlabelled(batch, self.problem)
-        loss, batch.notes["spaced"], batch.notes["prototype"] = self.loss.look(latents[0].z)
-        return {"spacing": loss}
+        return {"spacing": self.loss(latents[0].z)}
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
         """Move the prototypes and write down who changed class."""
         if not self.loss.started:
             return
-        if self.loss.preset.order == "again":
-            assignment = self.loss.absorb(self.loss.space(embed(0).z))
-        else:
-            assignment = self.loss.absorb(batch.notes["spaced"], batch.notes["prototype"])
+        assignment = self.loss.absorb((embed(0) if self.loss.preset.order == "again" else latents[0]).z)
         before = self.get_buffer("assignment")
         seen = before[batch.rows] >= 0
         self.get_buffer("changed")[0] += ((before[batch.rows] != assignment) & seen).sum()

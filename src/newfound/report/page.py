@@ -60,6 +60,7 @@ class Page:
 
 MEANINGS = {
     "accuracy": "Share of images in the right class, after the best one-to-one match of found and true classes.",
+    "macro accuracy": "The same with every true class counting alike, however few its images.",
     "nmi": "Normalised mutual information of found and true classes: 0 is unrelated, 1 is the same grouping.",
     "ari": "Adjusted Rand index, agreement over pairs of images: 0 is what chance gives, 1 is the same grouping.",
     "balance": "How even the found classes are in size: 1 is all of one size, 0 is everything in one class.",

@@ -1,0 +1,51 @@
+"""Two sides timed in turn: what disturbs the machine disturbs both, and the ratio stays."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+Work = Callable[[], object]
+
+
+class Times(NamedTuple):
+    """Medians: seconds of ours, seconds of the peer, and the peer's seconds over ours, pair by pair."""
+
+    ours: float
+    peer: float
+    ratio: float
+
+
+class Case(NamedTuple):
+    """Two ways to the same result, and what is asked of their ratio: at least `least` times faster, or, where ours
+    does more than the peer, at most `most` times its time.
+    """
+
+    name: str
+    ours: Work
+    peer: Work
+    repeats: int
+    least: float | None = None
+    most: float | None = None
+
+
+def beside(ours: Work, peer: Work, repeats: int) -> Times:
+    """Each side once to warm up, then in turn, and in turn the one or the other first.
+
+    Seconds are those of the processor, not of the wall: other programs do not count. Work is done by one thread.
+    """
+    seconds(ours), seconds(peer)
+    pairs = []
+    for turn in range(repeats):
+        if turn % 2:
+            theirs, own = seconds(peer), seconds(ours)
+        else:
+            own, theirs = seconds(ours), seconds(peer)
+        pairs.append((own, theirs, theirs / own))
+    return Times(*(statistics.median(column) for column in zip(*pairs, strict=True)))
+
+
+def seconds(work: Work) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began

@@ -1,0 +1,106 @@
+"""Steps of training beside the same steps done otherwise."""
+
+import copy
+import functools
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.clock import Case
+from newfound.benchmark.budgets import BUDGETS
+from newfound.data.batches import Data, Dataset
+from newfound.data.maps import Maps
+from newfound.methods import rs
+from newfound.methods.base import Method, Sum
+from newfound.methods.spacing import PRESETS, Spacing, SpacingLoss
+from newfound.networks.backbone import Backbone, Tail
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.training.loop import Learner, _step, accelerator, optimiser
+from newfound.training.trunk import recall, remember
+from newfound.types import ALL, Now, Problem, generator, seeded
+
+
+@torch.no_grad()
+def loop_over_samples(loss: SpacingLoss, z: Tensor) -> None:
+    """Algorithm 2, lines 10–15, as it reads; latents and their assignments are fixed before."""
+    p, e, v = loss.prototypes, loss.anchors, loss.counts
+    z = loss.space(z)
+    nearest = torch.cdist(z, p).argmin(1).tolist()
+    for z_i, k in zip(z, nearest, strict=True):
+        v[k] += 1
+        eta = 1 / v[k]
+        p[k] = (1 - eta) * p[k] + eta * (z_i + e[k])
+
+
+def spacing() -> Iterator[Case]:
+    """Loss, gradient and update of one batch of latents; both sides take loss and gradient from `SpacingLoss`."""
+    for preset, c in itertools.product(("paper", "aligned"), (10, 100)):
+        random = generator("spacing", c)
+        z = torch.rand(128, 512, generator=random).requires_grad_()
+        ours = SpacingLoss(c, 512, PRESETS[preset]())
+        ours.start(torch.rand(1000, 512, generator=random))
+        peer = copy.deepcopy(ours)
+
+        def step(loss: SpacingLoss, update: Callable[[SpacingLoss, Tensor], None], z: Tensor = z) -> Tensor:
+            (gradient,) = torch.autograd.grad(loss(z), z)
+            update(loss, z)
+            return gradient
+
+        fast = functools.partial(step, ours, SpacingLoss.update)
+        slow = functools.partial(step, peer, loop_over_samples)
+        torch.testing.assert_close(fast(), slow())
+        torch.testing.assert_close(ours.prototypes, peer.prototypes, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours.counts, peer.counts)
+        yield Case(f"Spacing step ({preset}), B = 128, d = 512, c = {c} / loop over samples", fast, slow, 80, least=8)
+
+
+def training() -> Iterator[Case]:
+    """Whole steps of RS at the `cpu` budget, on noise in the shape of CIFAR: speed does not read the images."""
+    n, classes = 1024, 5
+    random = generator("training")
+    pixels = torch.randint(0, 256, (n, 3, 32, 32), generator=random, dtype=torch.uint8)
+    labels = torch.randint(-classes, classes, (n,), generator=random).clamp(min=-1)
+    images = Data(pixels, labels)
+    problem = Problem(dim=8 * BUDGETS["cpu"].width, known=classes, novel=classes, rows=n)
+
+    def build() -> tuple[Backbone, Method]:
+        with seeded("training"):
+            backbone = SmallResNet(BUDGETS["cpu"].width, BUDGETS["cpu"].stride)
+            model = Model(backbone, 32, 3, tuple("abcde"), head=nn.Linear(problem.dim, classes))
+            return backbone, rs.build(problem, model)
+
+    backbone, method = build()
+    with tempfile.TemporaryDirectory() as folder:
+        remember(backbone, pixels, Path(folder) / "maps.npy", "weak", 0)
+        maps = Maps(recall(Path(folder) / "maps.npy"), labels, torch.arange(n))
+        cached = steps(Tail(backbone), method, maps)
+        frozen, whole = steps(*build(), images), steps(*build(), images, trains=ALL)
+        yield Case("cached trunk, RS, batch 128 / frozen trunk on pixels", cached, frozen, 15, least=4)
+        yield Case("cached trunk, RS, batch 128 / every stage trained on pixels", cached, whole, 15, least=4)
+
+    backbone, method = build()
+    more = Spacing(problem)
+    more.loss.start(torch.rand(n, problem.dim, generator=random))
+    added = steps(backbone, Sum(method, more), images)
+    yield Case("RS + Spacing, batch 128, frozen trunk on pixels / RS", added, frozen, repeats=31, most=1.05)
+
+
+def steps(backbone: Backbone, method: Method, data: Dataset, trains: int = 1) -> Callable[[], object]:
+    """One step at each call: look at the next batch, loss, gradient, and all that comes after."""
+    training = replace(rs.recipe.training, epochs=20)
+    engine, learner = accelerator("cpu"), Learner(backbone, method, trains).train()
+    optimizer = optimiser(learner, training)
+    epochs = (data.batches(training, Now(0, epoch % 20, 20), engine.device) for epoch in itertools.count())
+    batches = itertools.chain.from_iterable(epochs)
+
+    def step() -> None:
+        now, batch = next(batches)
+        _step(learner, learner, engine, optimizer, training, batch, now)
+
+    return step

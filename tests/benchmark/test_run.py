@@ -1,0 +1,346 @@
+"""Tables, row by row: at the real command line, and with rows that cost nothing."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from newfound import methods
+from newfound.benchmark import cache, run
+from newfound.benchmark.budgets import BUDGETS
+from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
+from newfound.data.cifar import cifar
+from newfound.discovery.trace import Trace
+from newfound.errors import InputError
+from tests.benchmark import small
+from tests.needs import need
+
+NAME = "two-stage-cifar10-5-5-smoke"
+ROWS = [*TWO_STAGE, *CONTROLS["two-stage"]]
+COMMAND = "benchmark", "two-stage", "--dataset", "cifar10", "--budget", "smoke"
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """CIFAR-10's folder, with few drawings in it."""
+    return small.write(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, data):
+    """A folder where every default row was run with one seed by the real command."""
+    root = tmp_path_factory.mktemp("place")
+    words = *COMMAND, "--seeds", 0, "-o", "results", "--keep", "kept"
+    done = small.newfound(*words, cwd=root, NEWFOUND_DATA=str(data), NEWFOUND_CACHE=str(root / "cache"))
+    assert done.returncode == 0, done.stderr
+    (root / "said.txt").write_text(done.stdout)
+    return root
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+@pytest.mark.processes
+def test_the_command_makes_every_row_of_the_paper_and_every_control(place):
+    results = read(place / "results" / f"{NAME}.json")
+    assert [row["method"] for row in results["rows"]] == ROWS
+    assert {row["seed"] for row in results["rows"]} == {0}
+    for row in results["rows"]:
+        assert {"k-means", "unit k-means"} <= row["train"].keys() == row["test"].keys()
+        assert all(0.2 <= scores["accuracy"] <= 1 for scores in row["train"].values())
+        assert row["command"].startswith("newfound benchmark two-stage")
+    said = (place / "said.txt").read_text()
+    assert all(name in said for name in ROWS)
+    assert "90.5 / 0.787 (Spacing Loss)" in said
+    assert f"{NAME}.json" in said
+
+
+@pytest.mark.processes
+def test_the_setting_of_the_results_is_the_tables(place):
+    setting = read(place / "results" / f"{NAME}.json")["setting"]
+    assert setting == run.table("two-stage", "cifar10", None, "smoke").setting()
+    assert setting["novel classes"] == "5, given"
+    assert setting["settings"]["width"] == BUDGETS["smoke"].width
+
+
+@pytest.mark.processes
+def test_the_same_command_again_runs_nothing_and_the_caches_were_shared(place, data):
+    path = place / "results" / f"{NAME}.json"
+    before = path.read_bytes()
+    kinds = sorted(folder.name.split("-")[0] for folder in (place / "cache" / "benchmark").iterdir())
+    assert kinds == ["settled", "similarity", "supervised"]
+    done = small.newfound(
+        *(*COMMAND, "--seeds", 0, "-o", "results", "--data", data), cwd=place, NEWFOUND_CACHE=str(place / "unused")
+    )
+    assert done.returncode == 0, done.stderr
+    assert path.read_bytes() == before
+    assert not (place / "unused" / "benchmark").exists(), "nothing was trained"
+
+
+@pytest.mark.processes
+def test_every_row_kept_what_a_figure_needs(place):
+    for name in ROWS:
+        trace = Trace.load(place / "kept" / f"{NAME}-{name}-0")
+        assert len(trace.labels) == 5 * small.TRAIN
+        assert (trace.after.anchors is not None) == ("spacing" in name)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("kind", "runs"), [("tsne", ("pairs+spacing", "pairs")), ("spacing", ("pairs+spacing:author",))]
+)
+def test_figures_are_drawn_from_kept_rows(place, tmp_path, kind, runs):
+    folders = [place / "kept" / f"{NAME}-{name}-0" for name in runs]
+    done = small.newfound("figure", kind, *folders, "-o", tmp_path / "drawn", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "drawn.svg").read_text()
+    assert "drawn.png" in done.stdout
+
+
+@pytest.mark.processes
+def test_the_command_runs_on_the_real_cifar(tmp_path):
+    need("NEWFOUND_DATA" in os.environ, "NEWFOUND_DATA does not point to CIFAR's real files")
+    done = small.newfound(*COMMAND, "--seeds", 0, cwd=tmp_path, NEWFOUND_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    results = read(tmp_path / "results" / f"{NAME}.json")
+    assert [row["method"] for row in results["rows"]] == ROWS
+
+
+@pytest.mark.processes
+def test_a_row_that_another_process_is_running_is_left_to_it_and_the_person_is_told(data, tmp_path):
+    path = (tmp_path / "results" / f"{NAME}.json").resolve()
+    program = (
+        "import sys; from newfound.benchmark import cache\n"
+        "with cache.lock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
+    )
+    environment = {"NEWFOUND_CACHE": str(tmp_path / "cache")}
+    line = [sys.executable, "-c", program, f"{path} kmeans 0"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(line, env=os.environ | environment, text=True, **pipes) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        words = *COMMAND, "--seeds", 0, "--methods", "kmeans", "-o", "results", "--data", data
+        done = small.newfound(*words, cwd=tmp_path, **environment)
+        other.communicate("")
+    assert done.returncode == 0, done.stderr
+    assert not path.exists()
+    assert "another process is at it" in done.stderr
+    assert "No row is finished" in done.stdout
+
+
+# --- rows that cost nothing
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """Rows are only counted; some budgets are smaller than they say."""
+    calls = []
+
+    def row(task, name, seed, budget, progress, keep):
+        calls.append((name, seed))
+        scores = {"k-means": {"accuracy": 0.5, "nmi": 0.25}}
+        common = {"seconds": 1.0, "weight": budget.weight(name)}
+        return {"method": name, "seed": seed, "train": scores, "test": scores} | common
+
+    monkeypatch.setattr(run, "run_row", row)
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    return calls
+
+
+def smoke():
+    return run.table("two-stage", "cifar10", None, "smoke")
+
+
+def test_rows_run_in_the_order_of_importance(counted, data, tmp_path):
+    run.benchmark(smoke(), data, tmp_path, seeds=(0, 1))
+    paper, controls = list(TWO_STAGE), CONTROLS["two-stage"]
+    assert counted == [(name, seed) for group in (paper, controls) for seed in (0, 1) for name in group]
+
+
+def test_finished_rows_stay_and_missing_ones_are_added(counted, data, tmp_path):
+    path = run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1), command="first")
+    before, rows = path.read_bytes(), read(path)["rows"]
+    counted.clear()
+    run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1), command="second")
+    assert not counted
+    assert path.read_bytes() == before
+    run.benchmark(smoke(), data, tmp_path, only=("ncl", "kmeans"), seeds=(1, 2), command="third")
+    assert counted == [("kmeans", 1), ("ncl", 2), ("kmeans", 2)]
+    assert read(path)["rows"][: len(rows)] == rows
+    assert [row["command"] for row in read(path)["rows"]] == ["first"] * 4 + ["third"] * 3
+
+
+def test_a_row_taken_out_by_hand_is_made_anew(counted, data, tmp_path):
+    path = run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0,))
+    results = read(path)
+    results["rows"].pop(0)
+    path.write_text(json.dumps(results))
+    counted.clear()
+    run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0,))
+    assert counted == [("rs", 0)]
+
+
+def test_what_was_finished_before_an_interruption_is_kept(counted, data, tmp_path, monkeypatch):
+    row = run.run_row
+
+    def interrupted(task, name, *others):
+        if name == "ncl":
+            raise KeyboardInterrupt
+        return row(task, name, *others)
+
+    monkeypatch.setattr(run, "run_row", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0,))
+    monkeypatch.setattr(run, "run_row", row)
+    counted.clear()
+    path = run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0,))
+    assert counted == [("ncl", 0)]
+    assert [row["method"] for row in read(path)["rows"]] == ["rs", "ncl"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"width": 5}, "settings"), ({"last": 9}, "settings"), ({"weights": {"aligned": 0.77}}, "λ of pairs\\+spacing")],
+)
+def test_results_of_another_setting_are_refused_and_nothing_is_lost(
+    counted, data, tmp_path, monkeypatch, change, named
+):
+    path = run.benchmark(smoke(), data, tmp_path, only=("pairs+spacing",), seeds=(0, 1))
+    before = path.read_bytes()
+    counted.clear()
+    monkeypatch.setitem(BUDGETS, "smoke", replace(BUDGETS["smoke"], **change))
+    with pytest.raises(InputError, match=rf"another setting \({named} differ\).*-o"):
+        run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(0,))
+    assert not counted
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"setting": null, "rows": []}', '{"setting": {}, "rows": 3}'])
+def test_a_file_that_holds_no_results_is_refused_and_left_alone(counted, data, tmp_path, content):
+    path = tmp_path / f"{NAME}.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match="no file of results"):
+        run.benchmark(smoke(), data, tmp_path, only=("rs",))
+    assert path.read_text() == content
+
+
+def test_a_locked_row_is_left_and_the_others_are_run(counted, data, tmp_path):
+    path = (tmp_path / "here" / f"{NAME}.json").resolve()
+    with cache.lock(f"{path} ncl 0"):
+        run.benchmark(smoke(), data, tmp_path / "here", only=("rs", "ncl"), seeds=(0, 1))
+        assert counted == [("rs", 0), ("rs", 1), ("ncl", 1)]
+        counted.clear()
+        run.benchmark(smoke(), data, tmp_path / "there", only=("ncl",), seeds=(0,))
+        assert counted == [("ncl", 0)], "the same row of other results is another row"
+    counted.clear()
+    run.benchmark(smoke(), data, tmp_path / "here", only=("rs", "ncl"), seeds=(0, 1))
+    assert counted == [("ncl", 0)]
+
+
+def test_two_who_add_rows_lose_none_and_double_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    one, two = run.Results(tmp_path / "r.json"), run.Results(tmp_path / "r.json")
+    for results, name in ((one, "a"), (two, "b"), (one, "c"), (two, "a")):
+        results.add({"method": name, "seed": 0}, {"budget": "smoke"})
+    assert [row["method"] for row in one.read()["rows"]] == ["a", "b", "c"]
+    assert one.has("c", 0)
+    assert not one.has("c", 1)
+
+
+def test_progress_counts_rows(counted, data, tmp_path):
+    told = []
+    run.benchmark(
+        smoke(),
+        data,
+        tmp_path,
+        only=("rs", "ncl"),
+        seeds=(0,),
+        progress=lambda stage, epochs, row: told.append((stage, epochs, row["epoch"])),
+    )
+    assert told == [("rows", 2, 0), ("rows", 2, 1), ("rows", 2, 2)]
+
+
+def test_a_thinned_dataset_has_the_first_images_of_every_class_in_their_order(data):
+    images = cifar(data, "cifar10")
+    few = run.thinned(images, replace(BUDGETS["smoke"], images=3))
+    expected = []
+    for row, label in enumerate(images.labels.tolist()):
+        if sum(images.labels[kept] == label for kept in expected) < 3:
+            expected.append(row)
+    assert few.names == tuple(images.names[row] for row in expected)
+    assert pd.Series(few.labels.tolist()).value_counts().eq(3).all()
+    assert run.thinned(images, replace(BUDGETS["smoke"], images=None)) is images
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("two-stages", "cifar10", None, "cpu"), r"'two-stages'.*two-stage, single-stage\. Did you mean two-stage\?"),
+        (("two-stage", "cifar11", None, "cpu"), r"'cifar11'.*cifar10, cifar100\. Did you mean cifar10"),
+        (("two-stage", "cifar10", None, "papers"), r"'papers'.*paper, cpu, smoke\. Did you mean paper\?"),
+        (("two-stage", "cifar100", "80-2", "cpu"), r"'80-2'.*80-20, 50-50, 20-80, 80-10\. Did you mean 80-20\?"),
+        (("two-stage", "cifar100", "5-5", "cpu"), r"'5-5' is not known here\. There are: 80-20"),
+        (("two-stage", "cifar10", "80-20", "cpu"), r"'80-20' is not known here\. There are: 5-5\."),
+    ],
+)
+def test_an_unknown_word_is_refused_with_those_that_exist_and_the_nearest(words, said):
+    with pytest.raises(InputError, match=said):
+        run.table(*words)
+
+
+def test_the_split_of_the_field_is_the_default():
+    assert run.table("two-stage", "cifar10", None, "cpu").name == "two-stage-cifar10-5-5-cpu"
+    assert run.table("single-stage", "cifar100", None, "paper").name == "single-stage-cifar100-80-20-paper"
+
+
+def test_an_unknown_method_is_refused_with_those_that_exist_and_the_nearest():
+    with pytest.raises(InputError, match=r"no method called 'spacin'.*kmeans, .*joint\. Did you mean spacing\?"):
+        run.names("two-stage", ["ncl+spacin"])
+
+
+@pytest.mark.parametrize(
+    ("stages", "name", "reason"),
+    [
+        ("single-stage", "kcl", "discovers in two stages only"),
+        ("single-stage", "dtc+spacing", "discovers in two stages only"),
+        ("two-stage", "rs-il", "needs labelled images while it discovers"),
+        ("two-stage", "openmix+spacing", "needs labelled images while it discovers"),
+    ],
+)
+def test_a_method_of_the_other_stages_is_refused_with_those_that_fit(stages, name, reason):
+    with pytest.raises(InputError) as refused:
+        run.names(stages, ["rs", name])
+    said = str(refused.value)
+    assert said.startswith(f"{name} {reason}; {stages} methods are: ")
+    listed = said.removesuffix(".").split("methods are: ")[1].split(", ")
+    unfit = "unused" if stages == "single-stage" else "needed"
+    assert listed == [key for key, recipe in methods.METHODS.items() if recipe.labelled != unfit]
+
+
+@pytest.mark.parametrize(("stages", "rows"), [("two-stage", TWO_STAGE), ("single-stage", SINGLE_STAGE)])
+def test_the_default_rows_all_fit_their_table(stages, rows):
+    assert run.names(stages) == [list(rows), list(CONTROLS[stages])]
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+def test_without_a_folder_the_files_that_are_needed_are_named(dataset):
+    with pytest.raises(InputError) as refused:
+        run.found(run.table("two-stage", dataset, None, "smoke"), None)
+    needed = {"cifar10": ("cifar-10-batches-py", "data_batch_5", "batches.meta"), "cifar100": ("cifar-100-python",)}
+    for word in (*needed[dataset], "--data", "NEWFOUND_DATA", f"newfound data {dataset}"):
+        assert word in str(refused.value)
+
+
+def test_a_folder_without_cifar_is_told_which_files_it_lacks(tmp_path, counted):
+    with pytest.raises(InputError, match=r"lacks data_batch_1, .*batches\.meta"):
+        run.benchmark(smoke(), tmp_path, tmp_path / "results")
+    assert not (tmp_path / "results").exists()

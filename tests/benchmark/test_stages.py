@@ -1,0 +1,185 @@
+"""The stages before discovery: what each looks at, and what it leaves."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from newfound.benchmark import cache
+from newfound.benchmark.published import TWO_STAGE
+from newfound.benchmark.stages import Stages, fingerprint
+from newfound.data.batches import Data
+from newfound.data.maps import Maps
+from newfound.data.sources import Images
+from newfound.networks.backbone import Tail
+from newfound.networks.model import Model
+from newfound.types import generator
+from tests.benchmark import small
+
+ALONE = ("kmeans", "pairs", "rs+spacing", "ncl", "dtc", "uno")
+"""A method of each way to start in two stages."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """One cache for the whole file."""
+    root = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEWFOUND_CACHE", str(root))
+        yield root
+
+
+def stages(labelled, budget=small.TINY, **changes):
+    return Stages(small.task(labelled, **changes), 0, budget, lambda stage, epochs, row: None)
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def differing(a, b):
+    return {name for name in a.keys() | b.keys() if name not in a or name not in b or not torch.equal(a[name], b[name])}
+
+
+def made(root, kind):
+    return list((root / "benchmark").glob(f"{kind}-*"))
+
+
+def trunk(backbone, pixels):
+    backbone.eval()
+    with torch.no_grad():
+        return backbone(pixels.float() / 255).map
+
+
+def noise_for_novel(images: Images) -> Images:
+    pixels = torch.randint(0, 256, images.pixels.shape, generator=generator("noise"), dtype=torch.uint8)
+    return replace(images, pixels=torch.where((images.labels >= 5)[:, None, None, None], pixels, images.pixels))
+
+
+@pytest.mark.parametrize("stage", ["supervised", "similarity"])
+def test_the_stages_of_labelled_images_do_not_look_at_unlabelled_ones(root, stage):
+    usual = getattr(stages(False), stage)()
+    noisy = getattr(stages(False, train=noise_for_novel(small.images(True))), stage)()
+    assert noisy != usual, "other images are another entry"
+    assert (noisy / "model.safetensors").read_bytes() == (usual / "model.safetensors").read_bytes()
+
+
+def test_in_two_stages_nothing_is_learnt_by_rotation(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))
+    for name in {*TWO_STAGE, *ALONE}:
+        stages(False).start(name)
+    kinds = {folder.name.split("-")[0] for folder in (tmp_path / "benchmark").iterdir()}
+    assert kinds == {"supervised", "settled", "similarity"}
+
+
+def test_in_one_stage_rotation_comes_first_for_those_whose_papers_say_so(root):
+    stages(True).start("rs")
+    assert made(root, "rotation")
+    assert made(root, "finished")
+
+
+@pytest.mark.parametrize(("name", "labelled"), [("pairs", False), ("kmeans", False), ("rs", True), ("kmeans", True)])
+def test_remembered_maps_belong_to_the_images_of_the_task_in_its_order(root, name, labelled):
+    ours = stages(labelled)
+    start = ours.start(name)
+    assert isinstance(start.backbone, Tail)
+    assert isinstance(start.data, Maps)
+    seen = torch.cat(list(start.data.plain(torch.arange(len(start.data)))))
+    torch.testing.assert_close(seen, trunk(start.model.backbone, ours.task.pixels), rtol=5e-3, atol=5e-3)
+    assert torch.equal(start.data.labels, ours.task.labels)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_discovery_set_has_the_known_images_where_they_take_part_and_hides_novel_classes(labelled):
+    task = small.task(labelled)
+    known = [row for row, label in enumerate(task.train.labels.tolist()) if label < 5]
+    novel = [row for row, label in enumerate(task.train.labels.tolist()) if label >= 5]
+    assert task.rows.tolist() == (known if labelled else []) + novel
+    assert torch.equal(task.pixels, task.train.pixels[task.rows])
+    labels = [task.train.labels[row].item() for row in known] if labelled else []
+    assert task.labels.tolist() == labels + [-1] * len(novel)
+
+
+@pytest.mark.parametrize(("name", "labelled"), [("openmix", True), ("uno", True), ("uno", False), ("dtc", False)])
+def test_methods_that_need_pixels_or_train_every_stage_get_the_images_and_the_whole_network(root, name, labelled):
+    ours = stages(labelled)
+    start = ours.start(name)
+    assert isinstance(start.data, Data)
+    assert torch.equal(start.data.pixels, ours.task.pixels)
+    assert torch.equal(start.data.labels, ours.task.labels)
+    assert start.backbone is start.model.backbone
+
+
+def test_a_budget_that_does_not_remember_gives_images_and_the_same_weights(root, tmp_path, monkeypatch):
+    remembering = stages(False).start("pairs")
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))
+    start = stages(False, replace(small.TINY, remembers=False)).start("pairs")
+    assert isinstance(remembering.data, Maps)
+    assert isinstance(start.data, Data)
+    assert not differing(start.backbone.state_dict(), remembering.model.backbone.state_dict())
+
+
+def test_settling_changes_the_statistics_of_the_supervised_model_and_nothing_it_learnt(root):
+    ours = stages(False)
+    moved = differing(weights(ours.supervised()), weights(ours.settled()))
+    assert moved
+    assert all(name.endswith(("running_mean", "running_var", "num_batches_tracked")) for name in moved)
+
+
+def test_finishing_keeps_the_trunk_that_rotation_left(root):
+    ours = stages(True)
+    before, after = weights(ours.rotation()), weights(ours.finished())
+    backbone = {name for name in differing(before, after) if name.startswith("backbone.")}
+    assert backbone
+    assert all(name.startswith("backbone.stages.4.") for name in backbone)
+    assert {"head.weight", "head.bias", "means", "spread"} <= after.keys()
+    assert "head.weight" not in before
+
+
+def test_rotation_serves_every_split_since_it_knows_no_labels(root):
+    ours = stages(True)
+    other = replace(ours, task=replace(ours.task, split="another"))
+    assert other.rotation() == ours.rotation()
+    assert cache.key(other._setting(split=True, stage=small.TINY.supervised)) != cache.key(
+        ours._setting(split=True, stage=small.TINY.supervised)
+    )
+
+
+def test_a_new_network_starts_beside_the_similarity_network(root):
+    ours = stages(False)
+    start, stored = ours.start("kcl"), Model.load(ours.similarity())
+    assert start.model.similarity is not None
+    assert not differing(start.model.similarity.state_dict(), stored.similarity.state_dict())
+    fresh, learnt = start.backbone.state_dict(), stored.backbone.state_dict()
+    assert "stages.0.0.weight" in differing(fresh, learnt)
+    again, other = ours.start("mcl"), replace(ours, seed=1)._fresh(None)
+    assert not differing(fresh, again.backbone.state_dict())
+    assert "stages.0.0.weight" in differing(fresh, other.backbone.state_dict())
+
+
+def test_every_start_has_a_model_of_its_own(root):
+    first, second = (stages(False).start("pairs") for _ in "ab")
+    with torch.no_grad():
+        for parameter in first.backbone.parameters():
+            parameter.add_(1)
+    assert differing(first.backbone.state_dict(), second.backbone.state_dict())
+    assert not differing(second.model.backbone.state_dict(), stages(False).start("pairs").model.backbone.state_dict())
+
+
+def test_the_time_of_a_start_is_that_of_the_stages_it_needs(root):
+    ours = stages(False)
+    assert ours.start("pairs").seconds == cache.seconds(ours.supervised()) + cache.seconds(ours.settled())
+    assert ours.start("kcl").seconds == cache.seconds(ours.similarity())
+    both = stages(True)
+    assert both.start("rs").seconds == cache.seconds(both.rotation()) + cache.seconds(both.finished())
+
+
+def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
+    images = small.images(True)
+    pixels, labels = images.pixels.clone(), images.labels.clone()
+    pixels[3, 0, 0, 0] += 1
+    labels[3] = (labels[3] + 1) % 10
+    marks = {fingerprint(images), fingerprint(replace(images, pixels=pixels)), fingerprint(replace(images, labels=labels))}
+    assert len(marks) == 3
+    assert fingerprint(small.images(True)) == fingerprint(images)

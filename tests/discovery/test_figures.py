@@ -1,0 +1,93 @@
+"""Saved runs → figures: which runs are drawn, and what each panel is given."""
+
+import numpy as np
+import pytest
+import torch
+
+from newfound.discovery import figures
+from newfound.discovery.trace import Moment, Trace
+from newfound.errors import InputError
+from newfound.types import generator
+
+N, DIM, CLASSES = 30, 6, 3
+LABELS = torch.arange(N) % CLASSES
+
+
+def rand(*shape, key):
+    return torch.rand(*shape, generator=generator("figures", key))
+
+
+def moment(key, spacing):
+    rows = torch.arange(N)
+    if not spacing:
+        return Moment(rows, rand(N, DIM, key=key))
+    parts = [rand(n, DIM, key=f"{key} {part}") for part, n in enumerate((N, CLASSES, CLASSES))]
+    return Moment(rows, rand(N, DIM, key=key), *parts)
+
+
+def save(folder, title="ncl", labels=LABELS, classes=("cat", "dog", "emu"), spacing=True):
+    trace = Trace(title, classes, labels, moment(f"{title} before", spacing), moment(f"{title} after", spacing))
+    trace.save(folder)
+    return trace
+
+
+@pytest.mark.parametrize("kind", ["tsne", "spacing"])
+def test_a_saved_run_becomes_a_png_and_an_svg(tmp_path, kind):
+    save(tmp_path / "run")
+    png, svg = figures.draw(kind, [tmp_path / "run"], tmp_path / "figures" / "drawn")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in svg.read_text()
+    assert {png.name, svg.name} == {"drawn.png", "drawn.svg"}
+
+
+def test_panels_are_before_and_after_of_the_first_run_then_after_of_the_others(tmp_path, monkeypatch):
+    traces = [save(tmp_path / name, name) for name in ("rs", "ncl", "uno")]
+    given = {}
+
+    def tsne(panels, classes, truth, seed, caption):
+        given.update(panels=panels, classes=classes, truth=truth)
+
+    monkeypatch.setattr(figures, "tsne", tsne)
+    monkeypatch.setattr(figures, "save", lambda figure, output: (output, output))
+    figures.draw("tsne", [tmp_path / name for name in ("rs", "ncl", "uno")], tmp_path / "drawn")
+    titles, features = zip(*given["panels"], strict=True)
+    assert titles == ("before", "after rs", "after ncl", "after uno")
+    expected = [traces[0].before, *(trace.after for trace in traces)]
+    for shown, kept in zip(features, expected, strict=True):
+        assert np.array_equal(shown, kept.latents.numpy())
+    assert given["classes"] == ("cat", "dog", "emu")
+    assert given["truth"].tolist() == LABELS.tolist()
+
+
+def test_a_spacing_figure_gives_each_image_to_its_nearest_prototype(tmp_path, monkeypatch):
+    trace, given = save(tmp_path), []
+    monkeypatch.setattr(figures, "spacing", lambda before, after: given.extend([before, after]))
+    monkeypatch.setattr(figures, "save", lambda figure, output: (output, output))
+    figures.draw("spacing", [tmp_path], tmp_path / "drawn")
+    for shown, kept in zip(given, (trace.before, trace.after), strict=True):
+        for row, z in enumerate(kept.spaced):
+            away = [((z - prototype) ** 2).sum().item() for prototype in kept.prototypes]
+            assert shown.assignment[row] == away.index(min(away))
+        assert np.array_equal(shown.latents, kept.spaced.numpy())
+        assert np.array_equal(shown.anchors, kept.anchors.numpy())
+
+
+def test_runs_on_different_images_are_refused(tmp_path):
+    save(tmp_path / "one")
+    save(tmp_path / "labels", labels=(LABELS + 1) % CLASSES)
+    save(tmp_path / "classes", classes=("cat", "dog", "fox"))
+    for other in ("labels", "classes"):
+        with pytest.raises(InputError, match="different images"):
+            figures.draw("tsne", [tmp_path / "one", tmp_path / other], tmp_path / "drawn")
+
+
+def test_a_run_without_spacing_has_no_spacing_figure(tmp_path):
+    save(tmp_path, spacing=False)
+    with pytest.raises(InputError, match=r"no Spacing in it.*\+spacing"):
+        figures.draw("spacing", [tmp_path], tmp_path / "drawn")
+
+
+def test_a_spacing_figure_shows_one_run(tmp_path):
+    save(tmp_path)
+    with pytest.raises(InputError, match="shows one run, and 2 came"):
+        figures.draw("spacing", [tmp_path, tmp_path], tmp_path / "drawn")
