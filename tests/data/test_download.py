@@ -1,9 +1,12 @@
-"""CIFAR through torchvision's own downloader, from an archive on this machine."""
+"""CIFAR through torchvision's own downloader, from a server on this machine."""
 
+import functools
 import hashlib
+import http.server
 import importlib.util
 import socket
 import tarfile
+import threading
 
 import pytest
 
@@ -24,8 +27,27 @@ def torchvision():
     return _datasets()
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format, *words):  # noqa: A002 (its name)
+        """Nobody asked."""
+
+
 @pytest.fixture
-def archive(torchvision, tmp_path, monkeypatch):
+def address(tmp_path):
+    """Where a server gives what lies in the folder `server`."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    serve = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def archive(torchvision, tmp_path, monkeypatch, address):
     """A small CIFAR in an archive, and torchvision told that it is the real one."""
 
     def serve(dataset):
@@ -35,7 +57,7 @@ def archive(torchvision, tmp_path, monkeypatch):
         with tarfile.open(packed, "w:gz") as tar:
             tar.add(home / layout.folder, layout.folder)
         source = getattr(torchvision, NAMES[dataset])
-        monkeypatch.setattr(source, "url", packed.as_uri())
+        monkeypatch.setattr(source, "url", f"{address}/{packed.name}")
         monkeypatch.setattr(source, "filename", packed.name)
         monkeypatch.setattr(source, "tgz_md5", md5(packed))
         for kind, files in (("train_list", layout.train), ("test_list", layout.test)):
@@ -74,8 +96,8 @@ def test_an_archive_that_is_not_the_real_one_is_refused(archive, tmp_path, monke
 def test_without_a_network_the_other_way_is_told(torchvision, tmp_path, monkeypatch):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound, but nobody listens
-        address = "http://127.0.0.1:{}/cifar.tar.gz".format(closed.getsockname()[1])
-        monkeypatch.setattr(torchvision.CIFAR10, "url", address)
+        port = closed.getsockname()[1]
+        monkeypatch.setattr(torchvision.CIFAR10, "url", f"http://127.0.0.1:{port}/cifar.tar.gz")
         with pytest.raises(InputError) as refused:
             download("cifar10", tmp_path / "data")
     said = str(refused.value)
