@@ -44,7 +44,7 @@ def anchors() -> Iterator[Case]:
     assert error(equidistant(prototypes, 1.0, "random", generator("turn"))) < 1e-12
     assert error(torch.from_numpy(majorised(start, needed))) <= ERROR
     peer = functools.partial(majorised, start, needed)
-    name = f"100 anchors in 512 dimensions, {{}} / sklearn.manifold.smacof, {needed} iterations to {ERROR:g}"
+    name = f"100 anchors in 512 dimensions, {{}} / sklearn smacof to {ERROR:g} ({needed} iterations)"
     aligned = functools.partial(equidistant, prototypes, 1.0)
     yield Case(name.format("aligned"), aligned, peer, repeats=5, least=100)
     yield Case(name.format("random"), lambda: equidistant(prototypes, 1.0, "random", generator("turn")), peer, 5, 100)

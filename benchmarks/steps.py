@@ -88,7 +88,7 @@ def training() -> Iterator[Case]:
     more = Spacing(problem)
     more.loss.start(torch.rand(n, problem.dim, generator=random))
     added = steps(backbone, Sum(method, more), images)
-    yield Case("RS + Spacing, batch 128, frozen trunk on pixels / RS", added, frozen, repeats=31, most=1.05)
+    yield Case("RS + Spacing, batch 128, frozen trunk on pixels / RS", added, frozen, repeats=61, most=1.05)
 
 
 def steps(backbone: Backbone, method: Method, data: Dataset, trains: int = 1) -> Callable[[], object]:

@@ -78,10 +78,9 @@ def arm(model: Model, data: Maps, truth: torch.Tensor, name: str, rate: float, w
     return row
 
 
-def keep(section: str, rows: list[dict]) -> None:
-    """Write a section of the results, leaving the others."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    files.write(RESULTS, json.dumps(results | {section: rows}, indent=1) + "\n")
+def kept() -> dict[str, list[dict]]:
+    """What is in the results; an arm that is there is not run again."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
 
 
 if __name__ == "__main__":
@@ -91,7 +90,8 @@ if __name__ == "__main__":
         "aligned": [("pairs+spacing:aligned", rate, weight) for weight in WEIGHTS for rate in RATES],
         "others": [(f"pairs+spacing:{p}", CHOSEN, w) for p, many in OTHERS.items() for w in many],
     }
-    rows: list[dict] = []
+    rows = kept().get(sys.argv[2], [])
     for each in arms[sys.argv[2]]:
-        rows.append(arm(model, data, truth, *each))
-        keep(sys.argv[2], rows)
+        if each not in [(row["method"], row["rate"], row["weight"]) for row in rows]:
+            rows.append(arm(model, data, truth, *each))
+            files.write(RESULTS, json.dumps(kept() | {sys.argv[2]: rows}, indent=1) + "\n")

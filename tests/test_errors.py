@@ -7,7 +7,9 @@ from newfound.errors import InputError, choices
 WORDS = ("two-stage", "single-stage", "cifar10", "cifar100")
 
 
-@pytest.mark.parametrize(("word", "near"), [("two-stages", "two-stage"), ("cifar-10", "cifar10"), ("single", "single-stage")])
+@pytest.mark.parametrize(
+    ("word", "near"), [("two-stages", "two-stage"), ("cifar-10", "cifar10"), ("single", "single-stage")]
+)
 def test_all_words_are_listed_in_order_and_the_nearest_is_named(word, near):
     said = choices(word, WORDS)
     assert said.startswith("There are: two-stage, single-stage, cifar10, cifar100.")

@@ -30,11 +30,10 @@ TINY = replace(SMOKE, width=2, supervised=replace(SMOKE.supervised, epochs=1), l
 
 
 @functools.cache
-def drawings(group: str = "spare") -> tuple[Tensor, Tensor]:
+def drawings() -> tuple[Tensor, Tensor]:
     """All drawings of ten classes, each class in a colour of its own, and their labels; classes take turns."""
-    images = doodles(group)  # type: ignore[arg-type]
-    grey = F.pad(images.pixels[images.labels < CLASSES], (2, 2, 2, 2)).float()
-    labels = images.labels[images.labels < CLASSES]
+    images = doodles("spare")
+    grey, labels = F.pad(images.pixels, (2, 2, 2, 2)).float(), images.labels
     hue = torch.rand(CLASSES, 3, generator=torch.Generator().manual_seed(0))[labels, :, None, None]
     order = torch.arange(len(labels)).view(CLASSES, -1).T.flatten()
     return (grey * (0.3 + 0.7 * hue)).round().to(torch.uint8)[order], labels[order]
@@ -51,7 +50,12 @@ def images(train: bool, each: int | None = None) -> Images:
 
 def task(labelled: bool, **changes: Any) -> Task:
     """The small dataset, split; `train` or `test` may be replaced."""
-    return Task(**({"dataset": "cifar10", "split": "5-5", "labelled": labelled, "train": images(True), "test": images(False)} | changes))
+    return Task(
+        **(
+            {"dataset": "cifar10", "split": "5-5", "labelled": labelled, "train": images(True), "test": images(False)}
+            | changes
+        )
+    )
 
 
 def write(folder: Path) -> Path:
@@ -80,5 +84,5 @@ def newfound(*words: Any, cwd: Path, **environment: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )

@@ -13,6 +13,7 @@ from newfound import methods
 from newfound.benchmark import cache, run
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
+from newfound.cli import app
 from newfound.data.cifar import cifar
 from newfound.discovery.trace import Trace
 from newfound.errors import InputError
@@ -53,7 +54,7 @@ def test_the_command_makes_every_row_of_the_paper_and_every_control(place):
     for row in results["rows"]:
         assert {"k-means", "unit k-means"} <= row["train"].keys() == row["test"].keys()
         assert all(0.2 <= scores["accuracy"] <= 1 for scores in row["train"].values())
-        assert row["command"].startswith("newfound benchmark two-stage")
+        assert row["command"] == smoke().command(row["method"], 0)
     said = (place / "said.txt").read_text()
     assert all(name in said for name in ROWS)
     assert "90.5 / 0.787 (Spacing Loss)" in said
@@ -164,16 +165,15 @@ def test_rows_run_in_the_order_of_importance(counted, data, tmp_path):
 
 
 def test_finished_rows_stay_and_missing_ones_are_added(counted, data, tmp_path):
-    path = run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1), command="first")
+    path = run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1))
     before, rows = path.read_bytes(), read(path)["rows"]
     counted.clear()
-    run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1), command="second")
+    run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1))
     assert not counted
     assert path.read_bytes() == before
-    run.benchmark(smoke(), data, tmp_path, only=("ncl", "kmeans"), seeds=(1, 2), command="third")
+    run.benchmark(smoke(), data, tmp_path, only=("ncl", "kmeans"), seeds=(1, 2))
     assert counted == [("kmeans", 1), ("ncl", 2), ("kmeans", 2)]
     assert read(path)["rows"][: len(rows)] == rows
-    assert [row["command"] for row in read(path)["rows"]] == ["first"] * 4 + ["third"] * 3
 
 
 def test_a_row_taken_out_by_hand_is_made_anew(counted, data, tmp_path):
@@ -276,6 +276,15 @@ def test_a_thinned_dataset_has_the_first_images_of_every_class_in_their_order(da
     assert few.names == tuple(images.names[row] for row in expected)
     assert pd.Series(few.labels.tolist()).value_counts().eq(3).all()
     assert run.thinned(images, replace(BUDGETS["smoke"], images=None)) is images
+
+
+def test_the_command_of_a_row_is_one_that_the_command_line_takes():
+    words = smoke().command("pairs+spacing:author", 2).split()
+    _, bound, _ = app.parse_args(words[1:], exit_on_error=False, print_error=False)
+    given = bound.arguments
+    which = run.table(given["stages"], given["dataset"], given["split"], given["budget"])
+    assert words[0] == app.name[0] == "newfound"
+    assert (which, given["methods"], given["seeds"]) == (smoke(), ("pairs+spacing:author",), (2,))
 
 
 # --- what is refused

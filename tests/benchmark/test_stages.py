@@ -180,6 +180,10 @@ def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
     pixels, labels = images.pixels.clone(), images.labels.clone()
     pixels[3, 0, 0, 0] += 1
     labels[3] = (labels[3] + 1) % 10
-    marks = {fingerprint(images), fingerprint(replace(images, pixels=pixels)), fingerprint(replace(images, labels=labels))}
+    marks = {
+        fingerprint(images),
+        fingerprint(replace(images, pixels=pixels)),
+        fingerprint(replace(images, labels=labels)),
+    }
     assert len(marks) == 3
     assert fingerprint(small.images(True)) == fingerprint(images)

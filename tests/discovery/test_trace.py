@@ -1,5 +1,7 @@
 """What is kept of a run for figures."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -77,7 +79,7 @@ def test_of_many_images_some_are_kept_evenly_with_the_first_and_the_last(monkeyp
     rows = moment.rows.tolist()
     assert len(rows) == len(moment.latents) == len(moment.spaced) == 9
     assert (rows[0], rows[-1]) == (0, ROWS - 1)
-    assert {b - a for a, b in zip(rows, rows[1:], strict=False)} <= {4, 5}
+    assert {b - a for a, b in itertools.pairwise(rows)} <= {4, 5}
     assert torch.equal(moment.latents, survey(learner, data).features[moment.rows])
 
 
@@ -129,7 +131,9 @@ def empty(path):
 @pytest.mark.parametrize("harm", [damage, empty])
 def test_a_damaged_trace_is_refused(tmp_path, harm):
     moment = Moment(torch.arange(3), torch.rand(3, 2))
-    Trace("t", ("a",), torch.zeros(3, dtype=torch.long), moment, Moment(moment.rows.clone(), torch.rand(3, 2))).save(tmp_path)
+    Trace("t", ("a",), torch.zeros(3, dtype=torch.long), moment, Moment(moment.rows.clone(), torch.rand(3, 2))).save(
+        tmp_path
+    )
     harm(tmp_path / trace.NAME)
     with pytest.raises(InputError, match=r"cannot be read .* make the run anew"):
         Trace.load(tmp_path)

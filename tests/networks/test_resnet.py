@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from newfound.networks.backbone import still
-from newfound.networks.resnet import Block, SmallResNet
+from newfound.networks.resnet import Block, Convolution, SmallResNet
 from newfound.types import generator, seeded
 
 
@@ -52,6 +52,18 @@ def test_the_shortcut_averages_windows_and_fills_with_zeros(size):
             window = x[0, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]  # smaller at the rim of an odd image
             torch.testing.assert_close(y[0, :2, i, j], window.mean(dim=(1, 2)))
     assert not y[0, 2:].any()
+
+
+@pytest.mark.parametrize(("side", "stride"), [(2, 1), (2, 2), (4, 1), (1, 1), (3, 2)])
+def test_a_convolution_is_torch_s_at_every_size_and_so_is_its_gradient(side, stride):
+    random = generator("convolution", side, stride)
+    layer = Convolution(3, 5, stride).double()
+    x = torch.randn(4, 3, side, side, generator=random, dtype=torch.float64).requires_grad_()
+    plain = torch.nn.functional.conv2d(x, layer.weight, None, stride, 1)
+    torch.testing.assert_close(layer(x), plain, rtol=0, atol=1e-12)
+    push = torch.randn(plain.shape, generator=random, dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad((y * push).sum(), (x, layer.weight)) for y in (layer(x), plain))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_a_block_is_the_textbook_s():

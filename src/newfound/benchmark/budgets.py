@@ -24,7 +24,7 @@ class Budget:
     finishing: Training  # cross-entropy on the last stage, after rotation
     similarity: Training
     last: int | None  # epochs of methods that train the last stage; None: as published
-    whole: int | None  # of those that train every stage
+    whole: int | None  # of those that train every stage, or must see images
     fresh: int | None  # of those that begin with a new network
     rate: float | None = None  # of those that train the last stage; None: as published
     batch: int | None = None  # at most; the published rate shrinks with it
@@ -38,11 +38,11 @@ class Budget:
         host = recipe.training
         if host.epochs == 0:  # k-means trains nothing
             return host
-        kind = "fresh" if recipe.start == "new" else "whole" if host.trains == ALL else "last"
-        epochs: int | None = getattr(self, kind)
+        whole = host.trains == ALL or recipe.pixels  # who looks at images cannot use what is remembered of them
+        epochs = self.fresh if recipe.start == "new" else self.whole if whole else self.last
         batch = host.batch if self.batch is None else min(host.batch, self.batch)
         rate = host.rate if host.optimiser == "adam" else host.rate * batch / host.batch
-        if kind == "last" and self.rate is not None:
+        if host.trains != ALL and self.rate is not None:
             rate = self.rate
         return replace(host, epochs=host.epochs if epochs is None else epochs, batch=batch, rate=rate)
 
