@@ -18,7 +18,6 @@ from newfound.data.cifar import cifar
 from newfound.discovery.trace import Trace
 from newfound.errors import InputError
 from tests.benchmark import small
-from tests.needs import need
 
 NAME = "two-stage-cifar10-5-5-smoke"
 ROWS = [*TWO_STAGE, *CONTROLS["two-stage"]]
@@ -105,8 +104,8 @@ def test_figures_are_drawn_from_kept_rows(place, tmp_path, kind, runs):
 
 
 @pytest.mark.processes
+@pytest.mark.skipif("NEWFOUND_DATA" not in os.environ, reason="NEWFOUND_DATA does not point to CIFAR's real files")
 def test_the_command_runs_on_the_real_cifar(tmp_path):
-    need("NEWFOUND_DATA" in os.environ, "NEWFOUND_DATA does not point to CIFAR's real files")
     done = small.newfound(*COMMAND, "--seeds", 0, cwd=tmp_path, NEWFOUND_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
     results = read(tmp_path / "results" / f"{NAME}.json")
