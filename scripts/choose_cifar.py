@@ -36,7 +36,7 @@ RATES = (0.1, 0.03)
 HOSTS = ("pairs", "pairs+spacing")
 WEIGHTS = (0.1, 0.03)
 CHOSEN = 0.03
-OTHERS = {"aligned": (0.3,), "dcn": (0.3, 0.1, 0.03), "paper": (1e-3, 1e-4, 1e-5)}
+OTHERS = {"aligned": (0.3,), "dcn": (0.3, 0.1, 0.03, 0.01), "paper": (1e-3, 1e-4, 1e-5)}
 RESULTS = Path(__file__).parents[1] / "results/choice-cifar.json"
 
 

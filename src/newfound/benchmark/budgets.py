@@ -103,7 +103,7 @@ BUDGETS = {
         rate=0.03,
         batch=128,
         remembers=True,
-        weights={"aligned": 0.1},
+        weights={"aligned": 0.1, "dcn": 0.03, "paper": 1e-5},
     ),
     "smoke": Budget(
         width=4,
