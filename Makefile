@@ -11,7 +11,7 @@ demo: $(VENV)/installed
 	$(BIN)/newfound demo
 
 test: $(VENV)/developed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/developed
 	$(BIN)/python -m benchmarks

@@ -9,7 +9,14 @@ from threadpoolctl import threadpool_limits
 from benchmarks import functions, steps
 from benchmarks.clock import Case, Times, beside
 
-SUITES = (functions.anchors, functions.pairs, functions.clusters, steps.spacing, steps.training)
+SUITES = (
+    functions.anchors,
+    functions.pairs,
+    functions.clusters,
+    functions.convolution,
+    steps.spacing,
+    steps.training,
+)
 
 
 def line(*columns: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from sklearn.manifold import smacof
 
@@ -14,6 +15,7 @@ from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import distances, equidistant
 from newfound.functional.losses import EPSILON, pairwise_bce
 from newfound.functional.pseudo import ranking_statistics
+from newfound.networks.resnet import Convolution
 from newfound.types import generator
 
 ERROR = 1e-5
@@ -102,3 +104,21 @@ def clusters() -> Iterator[Case]:
         lambda: KMeans(**settings).fit(x.numpy()),
         repeats=5,
     )
+
+
+def convolution() -> Iterator[Case]:
+    """The last stage of the cpu net: forth and back, 128 channels on 2×2 maps."""
+    layer, x = Convolution(128, 128), torch.randn(256, 128, 2, 2, generator=generator("convolution"))
+    x.requires_grad_()
+
+    def gradient(y: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(y.square().mean(), layer.weight)[0]
+
+    def ours() -> torch.Tensor:
+        return gradient(layer(x))
+
+    def peer() -> torch.Tensor:
+        return gradient(F.conv2d(x, layer.weight, padding=1))
+
+    torch.testing.assert_close(ours(), peer(), rtol=1e-3, atol=1e-6)
+    yield Case("3×3 convolution of 2×2 maps as a matrix product / torch's", ours, peer, repeats=25)

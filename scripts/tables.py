@@ -13,8 +13,14 @@ from newfound.benchmark import claims, summary
 from newfound.benchmark.demo import READING, TITLES
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/decisions/0005-weights.md", "docs/results.md", "docs/claims.md")
-PAGES += ("docs/methods.md", "docs/decisions/0006-cpu-budget.md")
+PAGES = (
+    "README.md",
+    "docs/results.md",
+    "docs/claims.md",
+    "docs/methods.md",
+    "docs/decisions/0005-weights.md",
+    "docs/decisions/0006-cpu-budget.md",
+)
 
 
 def demo() -> str:
@@ -93,8 +99,15 @@ def chosen() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"demo": demo, "weights": weights, "stage": stage, "whiten": whiten, "claims": all_claims}
-TABLES |= {"methods": method_list, "chosen": chosen}
+TABLES = {
+    "demo": demo,
+    "weights": weights,
+    "stage": stage,
+    "whiten": whiten,
+    "claims": all_claims,
+    "methods": method_list,
+    "chosen": chosen,
+}
 PARTS = ("comparison", "gains", "separation", "costs")
 
 

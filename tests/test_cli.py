@@ -1,7 +1,6 @@
 """The commands, as a person runs them: real processes, real files."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -19,21 +18,10 @@ from safetensors.torch import load_file, save_file
 from newfound.data.sources import doodles
 from newfound.discovery.trace import Trace
 from newfound.methods import METHODS
+from tests.commands import newfound
 
 pytestmark = pytest.mark.processes
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
-
-
-def newfound(*words, cwd, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "newfound", *map(str, words)],
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def write_doodles(folder: Path, classes, each=EACH, first=0):
@@ -139,7 +127,6 @@ def test_a_killed_run_resumes_to_the_same_weights(place):
     process = subprocess.Popen(
         [sys.executable, "-m", "newfound", *map(str, words), "-o", "killed"],
         cwd=place,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -167,7 +154,6 @@ def test_two_processes_write_one_run_folder(place):
     done = subprocess.run(
         [*launch, *map(str, two_stage("together")), "--device", "cpu"],
         cwd=place,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -198,7 +184,6 @@ def test_ctrl_c_says_how_to_go_on(place):
     process = subprocess.Popen(
         [sys.executable, "-m", "newfound", *map(str, words)],
         cwd=place,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,10 +1,7 @@
 """CIFAR in small: the embedded drawings, in colour and 32 × 32, in the files that CIFAR-10 has."""
 
 import functools
-import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,16 +70,3 @@ def write(folder: Path) -> Path:
 
 def _dump(content: dict[str, Any], path: Path) -> None:
     path.write_bytes(pickle.dumps(content, protocol=2))
-
-
-def newfound(*words: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The real command, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "newfound", *map(str, words)],
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )

@@ -18,6 +18,7 @@ from newfound.data.cifar import cifar
 from newfound.discovery.trace import Trace
 from newfound.errors import InputError
 from tests.benchmark import small
+from tests.commands import newfound
 
 NAME = "two-stage-cifar10-5-5-smoke"
 ROWS = [*TWO_STAGE, *CONTROLS["two-stage"]]
@@ -35,7 +36,7 @@ def place(tmp_path_factory, data):
     """A folder where every default row was run with one seed by the real command."""
     root = tmp_path_factory.mktemp("place")
     words = *COMMAND, "--seeds", 0, "-o", "results", "--keep", "kept"
-    done = small.newfound(*words, cwd=root, NEWFOUND_DATA=str(data), NEWFOUND_CACHE=str(root / "cache"))
+    done = newfound(*words, cwd=root, NEWFOUND_DATA=str(data), NEWFOUND_CACHE=str(root / "cache"))
     assert done.returncode == 0, done.stderr
     (root / "said.txt").write_text(done.stdout)
     return root
@@ -74,7 +75,7 @@ def test_the_same_command_again_runs_nothing_and_the_caches_were_shared(place, d
     before = path.read_bytes()
     kinds = sorted(folder.name.split("-")[0] for folder in (place / "cache" / "benchmark").iterdir())
     assert kinds == ["settled", "similarity", "supervised"]
-    done = small.newfound(
+    done = newfound(
         *(*COMMAND, "--seeds", 0, "-o", "results", "--data", data), cwd=place, NEWFOUND_CACHE=str(place / "unused")
     )
     assert done.returncode == 0, done.stderr
@@ -96,7 +97,7 @@ def test_every_row_kept_what_a_figure_needs(place):
 )
 def test_figures_are_drawn_from_kept_rows(place, tmp_path, kind, runs):
     folders = [place / "kept" / f"{NAME}-{name}-0" for name in runs]
-    done = small.newfound("figure", kind, *folders, "-o", tmp_path / "drawn", cwd=place)
+    done = newfound("figure", kind, *folders, "-o", tmp_path / "drawn", cwd=place)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "drawn.svg").read_text()
@@ -106,7 +107,7 @@ def test_figures_are_drawn_from_kept_rows(place, tmp_path, kind, runs):
 @pytest.mark.processes
 @pytest.mark.skipif("NEWFOUND_DATA" not in os.environ, reason="NEWFOUND_DATA does not point to CIFAR's real files")
 def test_the_command_runs_on_the_real_cifar(tmp_path):
-    done = small.newfound(*COMMAND, "--seeds", 0, cwd=tmp_path, NEWFOUND_CACHE=str(tmp_path / "cache"))
+    done = newfound(*COMMAND, "--seeds", 0, cwd=tmp_path, NEWFOUND_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
     results = read(tmp_path / "results" / f"{NAME}.json")
     assert [row["method"] for row in results["rows"]] == ROWS
@@ -126,7 +127,7 @@ def test_a_row_that_another_process_is_running_is_left_to_it_and_the_person_is_t
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         words = *COMMAND, "--seeds", 0, "--methods", "kmeans", "-o", "results", "--data", data
-        done = small.newfound(*words, cwd=tmp_path, **environment)
+        done = newfound(*words, cwd=tmp_path, **environment)
         other.communicate("")
     assert done.returncode == 0, done.stderr
     assert not path.exists()

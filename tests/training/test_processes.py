@@ -1,6 +1,5 @@
 """One and two processes agree."""
 
-import os
 import subprocess
 import sys
 
@@ -28,7 +27,6 @@ def run(processes, folder, *words):
     launch = [] if processes == 1 else ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
     done = subprocess.run(
         [sys.executable, "-m", *launch, "tests.training.plain", *map(str, words)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from newfound import methods
 from newfound.benchmark.budgets import Budget
-from newfound.benchmark.stages import Progress, Stages, Start, Task
+from newfound.benchmark.stages import Stages, Start, Task
 from newfound.data.batches import Data, Dataset
 from newfound.data.splits import CIFAR_SPLITS, of_classes
 from newfound.discovery.discover import versions
+from newfound.discovery.find import Progress
 from newfound.discovery.trace import Trace, beginning, ending, spacing_of
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
@@ -31,6 +32,10 @@ SPACES: dict[str, Callable[[Tensor], Tensor]] = {
     "unit k-means": lambda z: F.normalize(z, dim=1),
 }
 """The readings that need no head, and the space each looks at."""
+
+
+OTHER = ("epoch", "seconds")
+"""What a row of training has beside losses and what the method logs."""
 
 
 def run(
@@ -72,7 +77,7 @@ def run(
         "stage one seconds": start.seconds,
         "memory": peak(),
         "versions": versions(),
-        "losses": {key: round(value, 4) for key, value in rows[-1].items()} if rows else {},
+        "losses": {key: round(value, 4) for key, value in rows[-1].items() if key not in OTHER} if rows else {},
     } | evaluate(task, start, method, before, after, seed)
 
 

@@ -15,10 +15,11 @@ from newfound.benchmark import cache
 from newfound.benchmark.budgets import BUDGETS, Budget
 from newfound.benchmark.published import CONTROLS, TABLES
 from newfound.benchmark.rows import run as run_row
-from newfound.benchmark.stages import Progress, Task
+from newfound.benchmark.stages import Task
 from newfound.data.cifar import LAYOUTS, cifar
 from newfound.data.sources import Images
 from newfound.data.splits import CIFAR_SPLITS
+from newfound.discovery.find import Progress, silent
 from newfound.errors import InputError, choices
 
 log = logging.getLogger("newfound")
@@ -100,7 +101,7 @@ def benchmark(
     only: Sequence[str] = (),
     seeds: Sequence[int] = (0, 1, 2),
     keep: Path | None = None,
-    progress: Progress = lambda stage, epochs, row: None,
+    progress: Progress = silent,
 ) -> Path:
     """Run the rows that the results do not have yet, and add each as it is finished.
 

@@ -17,6 +17,7 @@ from newfound.data.batches import Data, Dataset
 from newfound.data.maps import Maps
 from newfound.data.sources import Images
 from newfound.data.splits import CIFAR_SPLITS, Split, cifar_split
+from newfound.discovery.find import Progress
 from newfound.methods.similarity import Similarity
 from newfound.methods.stage_one import Rotation, Supervised
 from newfound.networks.backbone import Backbone, Tail
@@ -32,9 +33,6 @@ VIEW = "weak"
 """The view that maps are remembered in: that of every method which trains the last stage alone."""
 
 MAPS = "maps.npy"
-
-Progress = Callable[[str, int, Row], None]
-"""Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +117,8 @@ class Stages:
             known = self.task.parts.known
             learner = beginner(known, self.seed, width=self.budget.width, stride=self.budget.stride)
             training = self.budget.supervised
-            pretrain(learner, known, training, self.seed, progress=self._telling("known classes", training)).save(
-                folder
-            )
+            told = self._telling("known classes", training)
+            pretrain(learner, known, training, self.seed, progress=told).save(folder)
 
         return cache.entry("supervised", self._setting(split=True, stage=self.budget.supervised), make)
 

@@ -15,8 +15,8 @@ from newfound.types import Latents
 class Convolution(nn.Conv2d):
     """A 3×3 convolution that is one matrix product where the map is 2×2.
 
-    There every pixel meets every other through one of the nine taps. On CPUs the product, forth and back, is three
-    times faster than the convolution, and the result the same but for rounding.
+    There every pixel meets every other through one of the nine taps. On CPUs the product is several times faster
+    than the convolution (`make bench`), and the result the same but for rounding.
     """
 
     taps: Int[Tensor, " pairs"]
