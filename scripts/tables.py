@@ -20,6 +20,7 @@ PAGES = (
     "docs/methods.md",
     "docs/decisions/0005-weights.md",
     "docs/decisions/0006-cpu-budget.md",
+    "docs/decisions/0007-axes.md",
 )
 
 
@@ -99,6 +100,16 @@ def chosen() -> str:
     return "\n".join(lines)
 
 
+def axes() -> str:
+    """Accuracy by the way features are compared, mean over class splits."""
+    found = json.loads((ROOT / "results/choice-axes.json").read_text(encoding="utf-8"))
+    lines = ["| features | stamps | CIFAR-100 |", "|---|---|---|"]
+    for row in found["rows"]:
+        cells = " | ".join(f"{100 * sum(row[name]) / len(row[name]):.1f}" for name in ("stamps", "cifar100"))
+        lines.append(f"| {row['arm']} | {cells} |")
+    return "\n".join(lines)
+
+
 TABLES = {
     "demo": demo,
     "weights": weights,
@@ -107,6 +118,7 @@ TABLES = {
     "claims": all_claims,
     "methods": method_list,
     "chosen": chosen,
+    "axes": axes,
 }
 PARTS = ("comparison", "gains", "separation", "costs")
 

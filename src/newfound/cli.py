@@ -84,7 +84,7 @@ def pretrain(
     Example: newfound pretrain --known photos/known -o model/
 
     Args:
-        known: folder of labelled images, a folder a class.
+        known: folder of labelled images, a folder a class; or a list of them (CSV, COCO).
         output: the model folder to write.
         seed: same seed, machine and threads: same result, to the byte.
         device: auto (an accelerator where there is one) or cpu.
@@ -127,10 +127,10 @@ def discover(
     newfound discover --model model/ --unlabelled new/ --classes 5 -o run/
 
     Args:
-        unlabelled: folder of images to find classes in, flat or nested.
+        unlabelled: folder of images to find classes in, flat or nested; or a list of them (CSV, COCO).
         classes: how many classes to find.
         output: the run folder to write.
-        known: folder of labelled images, a folder a class.
+        known: folder of labelled images, a folder a class; or a list of them. May be left out.
         model: model folder that newfound pretrain wrote; the labelled images are not needed then.
         truth: the folders right below the unlabelled one are the true classes: used for the metrics, nothing else.
         overwrite: replace a run that is already there.
@@ -172,17 +172,18 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
         overwrite: replace a file that is already there.
     """
     from newfound import files
-    from newfound.data.sources import pile
     from newfound.discovery.result import Discovery
 
     if output.exists() and not overwrite:
         raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
-    found = Discovery.load(run)
-    pictures = pile(images, found.model.size)
-    files.write(output, found.predict(pictures).to_csv(index=False, lineterminator="\n"))
-    _say(f"The classes of {len(pictures)} images are in {output}")
-    for file in pictures.skipped:
-        _say(f"left out: {file}")
+    found, count, left = Discovery.load(run), 0, list[str]()
+    with files.writing(output) as file:
+        for table, skipped in found.predictions(images):
+            file.write(table.to_csv(index=False, header=count == 0, lineterminator="\n").encode())
+            count, left = count + len(table), [*left, *skipped]
+    _say(f"The classes of {count} images are in {output}")
+    for name in left:
+        _say(f"left out: {name}")
 
 
 @app.command
@@ -273,6 +274,35 @@ def methods() -> None:
     from newfound.benchmark.summary import listing
 
     _table(listing(), "Methods; add one to another with +, as in ncl+spacing")
+
+
+@app.command
+def backbones() -> None:
+    """List the backbones that can be used here and now.
+
+    Example: newfound backbones
+    """
+    import pandas as pd
+
+    from newfound.networks.pretrained import usable
+
+    rows = [("small-resnet-18", "learns from your labelled images", 32), *usable()]
+    _table(pd.DataFrame(rows, columns=["backbone", "weights", "pixels"]), "Backbones whose weights are on this machine")
+    _say("Any pretrained network of timm's works too: by its name where there is a network, or with --weights FILE.")
+
+
+@app.command
+def doctor() -> None:
+    """Say what this machine has: versions, backbones, cores, memory, folders. Look here first when something fails.
+
+    Example: newfound doctor
+    """
+    import pandas as pd
+
+    from newfound.discovery.doctor import examine
+
+    rows = [("ok" if finding.fine else "amiss", finding.what, finding.found) for finding in examine(Path.cwd())]
+    _table(pd.DataFrame(rows, columns=["", "what", "found"]), "This machine")
 
 
 @app.command

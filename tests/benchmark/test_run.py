@@ -9,8 +9,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from newfound import methods
-from newfound.benchmark import cache, run
+from newfound import cache, methods
+from newfound.benchmark import run
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
 from newfound.cli import app
@@ -117,7 +117,7 @@ def test_the_command_runs_on_the_real_cifar(tmp_path):
 def test_a_row_that_another_process_is_running_is_left_to_it_and_the_person_is_told(data, tmp_path):
     path = (tmp_path / "results" / f"{NAME}.json").resolve()
     program = (
-        "import sys; from newfound.benchmark import cache\n"
+        "import sys; from newfound import cache\n"
         "with cache.lock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
     )
     environment = {"NEWFOUND_CACHE": str(tmp_path / "cache")}

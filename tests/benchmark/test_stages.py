@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from newfound.benchmark import cache
+from newfound import cache
 from newfound.benchmark.published import TWO_STAGE
 from newfound.benchmark.stages import Stages, fingerprint
 from newfound.data.batches import Data

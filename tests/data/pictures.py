@@ -1,9 +1,14 @@
 """Real image files for the tests."""
 
+import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from tests.needs import need
 
 
 def picture(seed: int = 0, width: int = 12, height: int = 12) -> Image.Image:
@@ -16,3 +21,27 @@ def save(path: Path, image: Image.Image | None = None, **options) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     (image or picture(sum(str(path).encode(errors="surrogateescape")))).save(path, **options)
     return path
+
+
+@contextmanager
+def locked(root: Path, *names: str) -> Iterator[Path]:
+    """Take away the right to open some folders; gives the root, as seen from within it.
+
+    Root may open everything. Then somebody else looks, who may not enter the folders above `root` either.
+    """
+    root.chmod(0o755)
+    for name in names:
+        (root / name).chmod(0)
+    person = os.geteuid()
+    try:
+        with chdir(root):
+            if person == 0:
+                try:
+                    os.seteuid(65534)
+                except OSError:
+                    need(False, "root, who may open everything, cannot become somebody else here")
+            yield Path()
+    finally:
+        os.seteuid(person)
+        for name in names:
+            (root / name).chmod(0o755)

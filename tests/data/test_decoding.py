@@ -6,38 +6,39 @@ import sys
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
+from PIL.JpegImagePlugin import JpegImageFile
 
-from newfound.data.decoding import decode, decode_all, image_names
+from newfound.data.decoding import Box, decode, decode_all, image_names
 from newfound.errors import InputError
-from tests.data.pictures import picture, save
+from tests.data.pictures import locked, picture, save
 
 
 def test_the_middle_square_of_a_wide_picture_is_kept(tmp_path):
     wide = Image.new("RGB", (40, 20), "red")
     wide.paste("green", (10, 0, 30, 20))
-    seen = decode(save(tmp_path / "wide.png", wide), 20)
+    seen = decode(save(tmp_path / "wide.png", wide).read_bytes(), 20)
     assert (seen == np.array(Image.new("RGB", (20, 20), "green"))).all()
 
 
 def test_the_middle_square_of_a_tall_picture_is_kept_and_scaled(tmp_path):
     tall = Image.new("RGB", (20, 40), "red")
     tall.paste("green", (0, 10, 20, 30))
-    seen = decode(save(tmp_path / "tall.png", tall), 5)
+    seen = decode(save(tmp_path / "tall.png", tall).read_bytes(), 5)
     assert seen.shape == (5, 5, 3)
     assert (np.abs(seen[1:4].astype(int) - (0, 128, 0)) <= 2).all()  # scaling looks a little beyond the square
 
 
 def test_a_picture_of_the_right_size_comes_back_pixel_for_pixel(tmp_path):
     image = picture(3, 16, 16)
-    assert (decode(save(tmp_path / "same.png", image), 16) == np.asarray(image)).all()
+    assert (decode(save(tmp_path / "same.png", image).read_bytes(), 16) == np.asarray(image)).all()
 
 
 def test_a_large_jpeg_decoded_small_looks_as_if_decoded_whole(tmp_path):
     image = picture(4, 60, 80).resize((600, 800), Image.Resampling.BICUBIC)
     path = save(tmp_path / "large.jpg", image, quality=95)
     whole = Image.open(path).crop((0, 100, 600, 700)).resize((128, 128), Image.Resampling.BICUBIC)
-    assert np.abs(decode(path, 128) - np.asarray(whole, np.int64)).mean() < 5
+    assert np.abs(decode(path.read_bytes(), 128) - np.asarray(whole, np.int64)).mean() < 5
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -47,20 +48,20 @@ def test_a_photo_is_turned_upright(tmp_path, orientation):
     stored = upright.transpose(Image.Transpose(undo[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
     exif[0x0112] = orientation
-    assert (decode(save(tmp_path / "photo.png", stored, exif=exif), 8) == np.asarray(upright)).all()
+    assert (decode(save(tmp_path / "photo.png", stored, exif=exif).read_bytes(), 8) == np.asarray(upright)).all()
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparent_pixels_become_white(tmp_path, mode):
     image = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     image.paste((0, 0, 0, 255), (0, 0, 8, 4))
-    seen = decode(save(tmp_path / "glass.png", image.convert(mode)), 8)
+    seen = decode(save(tmp_path / "glass.png", image.convert(mode)).read_bytes(), 8)
     assert (seen[:4] == 0).all()
     assert (seen[4:] == 255).all()
 
 
 def test_half_transparent_pixels_are_blended_with_white(tmp_path):
-    seen = decode(save(tmp_path / "veil.png", Image.new("RGBA", (4, 4), (255, 0, 0, 51))), 4)
+    seen = decode(save(tmp_path / "veil.png", Image.new("RGBA", (4, 4), (255, 0, 0, 51))).read_bytes(), 4)
     assert (np.abs(seen.astype(int) - (255, 204, 204)) <= 1).all()
 
 
@@ -68,7 +69,7 @@ def test_a_transparent_palette_colour_becomes_white(tmp_path):
     image = Image.new("P", (4, 4), 1)
     image.putpalette([0, 0, 0, 10, 20, 30])
     image.paste(0, (0, 0, 4, 2))
-    seen = decode(save(tmp_path / "palette.gif", image, transparency=1), 4)
+    seen = decode(save(tmp_path / "palette.gif", image, transparency=1).read_bytes(), 4)
     assert (seen[:2] == 0).all()
     assert (seen[2:] == 255).all()
 
@@ -77,7 +78,7 @@ def test_a_transparent_palette_colour_becomes_white(tmp_path):
     ("mode", "suffix"), [("1", "png"), ("L", "jpg"), ("L", "pgm"), ("P", "gif"), ("CMYK", "jpg"), ("YCbCr", "tif")]
 )
 def test_every_colour_mode_becomes_rgb(tmp_path, mode, suffix):
-    seen = decode(save(tmp_path / f"image.{suffix}", Image.new("RGB", (8, 8), "white").convert(mode)), 4)
+    seen = decode(save(tmp_path / f"image.{suffix}", Image.new("RGB", (8, 8), "white").convert(mode)).read_bytes(), 4)
     assert seen.shape == (4, 4, 3)
     assert (seen >= 253).all()
 
@@ -85,8 +86,118 @@ def test_every_colour_mode_becomes_rgb(tmp_path, mode, suffix):
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 def test_16_bits_keep_their_upper_8(tmp_path, suffix):
     deep = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1024
-    seen = decode(save(tmp_path / f"deep.{suffix}", Image.fromarray(deep)), 8)
+    seen = decode(save(tmp_path / f"deep.{suffix}", Image.fromarray(deep)).read_bytes(), 8)
     assert (seen == (deep // 256)[:, :, None]).all()
+
+
+WHOLE, OUTSIDE = Box(0, 0, 40, 30), "the box lies outside the image"
+
+
+@pytest.mark.parametrize(
+    ("box", "ends"),
+    [
+        (Box(3, 5, 8, 8), (3, 5, 11, 13)),
+        (Box(32, 22, 8, 8), (32, 22, 40, 30)),
+        (Box(3, 5, 12, 8), (5, 5, 13, 13)),
+        (Box(3, 5, 8, 14), (3, 8, 11, 16)),
+        (Box(-4, -6, 12, 14), (0, 0, 8, 8)),
+        (Box(32, 22, 800, 900), (32, 22, 40, 30)),
+        (Box(-1e300, 22, 2e300, 8), (16, 22, 24, 30)),
+    ],
+)
+def test_a_box_is_the_naive_crop_of_the_picture_pixel_for_pixel(tmp_path, box, ends):
+    image = picture(6, 40, 30)
+    seen = decode(save(tmp_path / "image.png", image).read_bytes(), 8, box)
+    assert (seen == np.asarray(image.crop(ends))).all()
+
+
+@pytest.mark.parametrize("box", [Box(40, 0, 5, 5), Box(0, 30, 5, 5), Box(-5, 3, 5, 5), Box(3, -9, 5, 8)])
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_a_box_wholly_outside_is_told(tmp_path, suffix, box):
+    path = save(tmp_path / f"image.{suffix}", picture(6, 40, 30))
+    with pytest.raises(ValueError, match=OUTSIDE):
+        decode(path.read_bytes(), 4, box)
+    pixels, reasons = decode_all([path, path, path], 4, [None, box, WHOLE])
+    assert reasons == {1: OUTSIDE}
+    assert torch.equal(pixels[0], pixels[1])
+
+
+def naive(path, size, box):
+    """The box cut out of the whole picture, turned upright, and then scaled."""
+    x, y, width, height = box
+    whole = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    return np.asarray(ImageOps.fit(whole.crop((x, y, x + width, y + height)), (size, size)), np.int64)
+
+
+def smooth(seed, width, height):
+    return picture(seed, width // 40, height // 40).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif"])
+def test_a_box_is_measured_in_the_upright_picture(tmp_path, suffix, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"quality": 95} if suffix == "jpg" else {}
+    path = save(tmp_path / f"photo.{suffix}", smooth(orientation, 805, 603), exif=exif, **options)
+    for box in (Box(40, 90, 400, 480), Box(1, 2, 37, 33), Box(300, 250, 240, 200), Box(500, 500, 100, 100)):
+        seen = decode(path.read_bytes(), 24, box)
+        assert np.abs(seen - naive(path, 24, box)).mean() < 1, box
+
+
+def test_a_box_at_the_far_end_of_an_upright_photo_is_inside_though_it_was_stored_lying(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "photo.jpg", smooth(1, 800, 400), exif=exif)
+    assert (decode(path.read_bytes(), 8, Box(0, 700, 100, 100)) >= 0).all()
+    with pytest.raises(ValueError, match=OUTSIDE):
+        decode(path.read_bytes(), 8, Box(700, 0, 100, 100))
+
+
+@pytest.mark.parametrize(
+    ("size", "box", "scale"),
+    [
+        (16, None, 8),
+        (16, Box(0, 0, 640, 640), 8),
+        (16, Box(0, 0, 256, 999), 8),
+        (16, Box(0, 0, 255, 255), 4),
+        (16, Box(0, 0, 127, 500), 2),
+        (16, Box(0, 0, 64, 64), 2),
+        (16, Box(0, 0, 63, 63), 1),
+        (16, Box(0, 0, 5, 5), 1),
+        (16, Box(540, 380, 999, 999), 2),
+    ],
+)
+def test_a_jpeg_is_decoded_no_smaller_than_twice_as_fine_as_the_box_needs(tmp_path, monkeypatch, size, box, scale):
+    path = save(tmp_path / "large.jpg", smooth(2, 641, 481))
+    loaded, load = [], JpegImageFile.load
+    monkeypatch.setattr(JpegImageFile, "load", lambda file: [loaded.append(file.size), load(file)][1])
+    decode(path.read_bytes(), size, box)
+    assert loaded[0] == (-(-641 // scale), -(-481 // scale))
+
+
+def test_a_fine_pattern_in_a_small_box_of_a_large_jpeg_is_still_seen(tmp_path):
+    stripes = Image.fromarray(np.tile(np.array([0, 0, 255, 255], np.uint8), (2000, 500)))
+    path = save(tmp_path / "stripes.jpg", stripes, quality=95)
+    assert decode(path.read_bytes(), 16, Box(1000, 1000, 16, 16)).std() > 100
+    assert decode(path.read_bytes(), 16, Box(0, 0, 2000, 2000)).std() < 20
+
+
+def test_a_file_is_read_once_and_whole(tmp_path, monkeypatch):
+    path = save(tmp_path / "image.png", picture(7, 4, 4))
+    reads, read_bytes = [], type(path).read_bytes
+
+    def spoil(file):
+        content = read_bytes(file)
+        reads.append(file)
+        file.write_bytes(b"written anew")
+        return content
+
+    monkeypatch.setattr(type(path), "read_bytes", spoil)
+    pixels, reasons = decode_all([path], 4)
+    assert torch.equal(pixels[0], torch.from_numpy(np.array(picture(7, 4, 4))).permute(2, 0, 1))
+    assert not reasons
+    assert reads == [path]
 
 
 def fraction(path):
@@ -119,6 +230,7 @@ def circular(path):
         ("fractions.tif", fraction, "save it with 8 or 16 bits"),
         ("link.png", dangling, "No such file"),
         ("loop.png", circular, "Too many levels of symbolic links"),
+        ("pipe.png", os.mkfifo, "neither a file nor a link to one"),
         ("bomb.png", lambda path: save(path, picture(0, 1, 101)), "more than 100 pixels; scale it down"),
         ("great bomb.png", lambda path: save(path, picture(0, 1, 1001)), "more than 100 pixels; scale it down"),
     ],
@@ -128,10 +240,10 @@ def test_a_file_that_cannot_be_read_is_skipped_with_its_reason(tmp_path, monkeyp
     save(tmp_path / "good.png", picture(1, 4, 4))
     if "bomb" in name:
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    pixels, reasons = decode_all(tmp_path, [name, "good.png"], 4)
-    assert reasons.keys() == {name}
-    assert reason in reasons[name]
-    assert str(tmp_path) not in reasons[name]
+    pixels, reasons = decode_all([tmp_path / name, tmp_path / "good.png"], 4)
+    assert reasons.keys() == {0}
+    assert reason in reasons[0]
+    assert str(tmp_path) not in reasons[0]
     assert torch.equal(pixels[0], torch.from_numpy(np.array(picture(1, 4, 4))).permute(2, 0, 1))
     assert capfd.readouterr() == ("", "")
 
@@ -140,44 +252,42 @@ def test_a_file_that_cannot_be_read_is_skipped_with_its_reason(tmp_path, monkeyp
 def test_a_file_whose_name_is_no_text_is_skipped(tmp_path):
     name = os.fsdecode(b"caf\xe9.png")
     save(tmp_path / name)
-    _, reasons = decode_all(tmp_path, [name], 4)
-    assert reasons == {name: "its name is not valid text; rename it"}
+    _, reasons = decode_all([tmp_path / name], 4)
+    assert reasons == {0: "its name is not valid text; rename it"}
 
 
 def test_a_warning_about_metadata_does_not_cost_the_picture(tmp_path):
     path = save(tmp_path / "odd.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09" + bytes(5))
     with pytest.warns(UserWarning, match="EXIF"):
-        decode(path, 4)
-    pixels, reasons = decode_all(tmp_path, ["odd.jpg"], 4)
+        decode(path.read_bytes(), 4)
+    pixels, reasons = decode_all([path], 4)
     assert len(pixels) == 1
     assert not reasons
 
 
-def test_many_pictures_keep_the_order_of_their_names(tmp_path):
-    names = [f"{place}.png" for place in range(100)]
-    for place, name in enumerate(names):
-        save(tmp_path / name, Image.new("L", (3, 3), place))
-    pixels, _ = decode_all(tmp_path, names, 2)
+def test_many_pictures_keep_the_order_of_their_files(tmp_path):
+    files = [save(tmp_path / f"{place}.png", Image.new("L", (3, 3), place)) for place in range(100)]
+    pixels, _ = decode_all(files, 2)
     assert pixels[:, 0, 0, 0].tolist() == list(range(100))
 
 
-def test_a_size_below_one_is_refused(tmp_path):
+def test_a_size_below_one_is_refused():
     with pytest.raises(InputError, match="image size is 0"):
-        decode_all(tmp_path, [], 0)
+        decode_all([], 0)
 
 
 def test_image_files_are_found_by_their_ending_in_any_case_and_sorted(tmp_path):
     for name in ("b.PNG", "a/z.Jpg", "a-b.webp", "a/deep/er/1.tiff", "notes.txt", "jpg", "png.csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert image_names(tmp_path) == ["a-b.webp", "a/deep/er/1.tiff", "a/z.Jpg", "b.PNG"]
+    assert image_names(tmp_path) == (["a-b.webp", "a/deep/er/1.tiff", "a/z.Jpg", "b.PNG"], {})
 
 
 def test_hidden_files_and_folders_do_not_count(tmp_path):
     for name in (".hidden/1.png", "._IMG.jpg", "IMG.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert image_names(tmp_path) == ["IMG.jpg"]
+    assert image_names(tmp_path) == (["IMG.jpg"], {})
 
 
 def test_links_are_followed_and_loops_end(tmp_path):
@@ -191,18 +301,18 @@ def test_links_are_followed_and_loops_end(tmp_path):
     (root / "c").symlink_to(elsewhere)
     (elsewhere / "back").symlink_to(root / "a")
     (root / "3.png").symlink_to(elsewhere / "2.png")
-    assert image_names(root) == ["3.png", "a/1.png", "b/2.png"]
+    assert image_names(root) == (["3.png", "a/1.png", "b/2.png"], {})
 
 
-def test_a_folder_that_may_not_be_opened_is_named(tmp_path, monkeypatch):
-    (tmp_path / "locked").mkdir()
-    scandir = os.scandir
+def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_path):
+    for name in ("a/1.png", "b/deep/2.png", "c/3.png"):
+        save(tmp_path / name)
+    with locked(tmp_path, "b/deep") as root:
+        assert image_names(root) == (["a/1.png", "c/3.png"], {"b/deep": "cannot be opened: Permission denied"})
 
-    def guarded(path):
-        if str(path).endswith("locked"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", guarded)
-    with pytest.raises(InputError, match="locked cannot be opened: Permission denied"):
-        image_names(tmp_path)
+def test_the_folder_itself_must_be_one_that_may_be_opened(tmp_path):
+    save(tmp_path / "photos/1.png")
+    with locked(tmp_path, "photos") as root, pytest.raises(InputError) as refusal:
+        image_names(root / "photos")
+    assert str(refusal.value).startswith("The folder photos cannot be opened: Permission denied. Needed: the right")

@@ -11,8 +11,9 @@ import threading
 import pytest
 
 from newfound.data.cifar import LAYOUTS, cifar
-from newfound.data.download import NAMES, _datasets, download
+from newfound.data.download import NAMES, download
 from newfound.errors import InputError
+from newfound.vision import vision
 from tests.data.test_cifar import python3, write
 from tests.needs import need
 
@@ -24,7 +25,7 @@ def md5(path):
 @pytest.fixture
 def torchvision():
     need(importlib.util.find_spec("torchvision") is not None, "torchvision is not installed")
-    return _datasets()
+    return vision("torchvision.datasets")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from newfound.data.sources import Images, arrays, class_folders, doodles, folder_truth, pile
+from newfound.data.decoding import Box
+from newfound.data.pictures import Pictures
+from newfound.data.sources import Images, arrays, class_folders, doodles, folder_truth, load, pile
 from newfound.errors import InputError
-from tests.data.pictures import picture, save
+from tests.data.pictures import locked, picture, save
 
 AWKWARD = (
     "two words.png",
@@ -71,6 +73,49 @@ def test_files_that_cannot_be_read_are_told_and_left_out(tmp_path):
         "'stray.png': lies beside the class folders, not in one",
     )
     assert pile(tmp_path, 4).skipped == images.skipped[:1]
+
+
+def test_a_folder_that_cannot_be_opened_is_told_and_left_out(tmp_path):
+    for name in ("crab/1.png", "crab/deep/2.png", "eel/3.png", "whelk/4.png"):
+        save(tmp_path / name)
+    (tmp_path / "whelk/5.png").touch()
+    with locked(tmp_path, "crab/deep", "eel") as root:
+        images, loose = class_folders(root, 4), pile(root, 4)
+    assert images.names == loose.names == ("crab/1.png", "whelk/4.png")
+    assert images.classes == ("crab", "whelk")
+    assert images.skipped == loose.skipped
+    assert images.skipped == (
+        "'crab/deep': cannot be opened: Permission denied",
+        "'eel': cannot be opened: Permission denied",
+        "'whelk/5.png': the file is empty",
+    )
+
+
+def test_loading_tells_what_cannot_be_read_and_keeps_the_others_in_order(tmp_path):
+    good, bad = save(tmp_path / "good.png", picture(0, 6, 6)), tmp_path / "bad.png"
+    listed = Pictures(
+        files=(good, bad, good, good),
+        names=("good.png", "bad.png", "good.png", "good.png"),
+        labels=torch.tensor([2, 1, 0, 1]),
+        classes=("a", "b", "c"),
+        boxes=(Box(1, 2, 3, 3), None, Box(6, 0, 1, 1), Box(3, 3, 3, 3)),
+        groups=("",) * 4,
+        skipped=("'earlier.png': does not exist",),
+    )
+    images = load(listed, 3)
+    assert images.names == ("good.png", "good.png")
+    assert images.labels.tolist() == [2, 1]
+    assert images.classes == ("a", "b", "c")
+    assert images.skipped == (
+        "'bad.png': No such file or directory",
+        "'earlier.png': does not exist",
+        "'good.png' at x=6, y=0: the box lies outside the image",
+    )
+    for pixels, ends in zip(images.pixels, ((1, 2, 4, 5), (3, 3, 6, 6)), strict=True):
+        assert (pixels.permute(1, 2, 0).numpy() == np.asarray(picture(0, 6, 6).crop(ends))).all()
+    none = load(listed.pick(torch.tensor([1])), 3)
+    assert none.pixels.shape == (0, 3, 3, 3)
+    assert none.skipped == ("'bad.png': No such file or directory",)
 
 
 def nothing(root):

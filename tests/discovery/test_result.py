@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from newfound.data.sources import Images, doodles
-from newfound.discovery.find import Run, find, read, together
+from newfound.discovery.find import Run, find, read
 from newfound.discovery.pages import page
 from newfound.discovery.result import Discovery
 from newfound.errors import InputError
@@ -148,7 +148,7 @@ def test_the_truth_of_unlabelled_images_does_not_reach_training(model, images):
 
 def test_labelled_and_unlabelled_images_come_together_grey_or_coloured(images):
     colour = Images(images.pixels.repeat(1, 3, 1, 1), images.names, images.labels, images.classes)
-    data = together(images, colour)
+    data = images.beside(colour)
     assert data.pixels.shape == (100, 3, 28, 28)
     assert data.labels[:50].equal(images.labels)
     assert (data.labels[50:] == -1).all()

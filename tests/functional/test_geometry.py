@@ -11,6 +11,7 @@ import sklearn.manifold
 import torch
 
 from newfound.functional.geometry import (
+    covariance,
     distances,
     equidistant,
     even,
@@ -536,6 +537,17 @@ def test_anchors_that_cannot_be_extended_are_refused():
         extend(simplex(4, 3), 1)
     with pytest.raises(ValueError, match="two anchors at least, found 1"):
         extend(simplex(1, 3), 1)
+
+
+def test_the_shared_covariance_is_that_around_each_point_s_own_mean():
+    z = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(30) % 3
+    centres, _ = means(z, labels, 3)
+    total = torch.zeros(4, 4, dtype=torch.float64)
+    for row, label in zip(z, labels.tolist(), strict=True):
+        rest = row - z[labels == label].mean(0)
+        total += torch.outer(rest, rest)
+    torch.testing.assert_close(covariance(z, labels, centres), total / 27)
 
 
 def test_whitening_makes_a_covariance_round():

@@ -156,3 +156,8 @@ def test_the_survey_is_asked_for_only_when_it_is_needed():
 def test_an_unknown_method_is_refused_with_those_that_exist():
     with pytest.raises(InputError, match=r"no method called 'ps'.*pairs"):
         parse("pairs+ps")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_recipe_says_whether_its_method_reads_maps(name):
+    assert METHODS[name].maps == make_method(name, METHODS[name].labelled != "unused").reads_map

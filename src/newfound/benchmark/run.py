@@ -10,8 +10,7 @@ from typing import Any, Literal
 import torch
 from filelock import Timeout
 
-from newfound import files, methods
-from newfound.benchmark import cache
+from newfound import cache, files, methods
 from newfound.benchmark.budgets import BUDGETS, Budget
 from newfound.benchmark.published import CONTROLS, TABLES
 from newfound.benchmark.rows import run as run_row

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from newfound import methods
-from newfound.benchmark import cache
+from newfound import cache, methods
 from newfound.benchmark.budgets import Budget
 from newfound.data.batches import Data, Dataset
 from newfound.data.maps import Maps

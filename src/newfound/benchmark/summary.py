@@ -141,7 +141,8 @@ def listing() -> pd.DataFrame:
     stages = {"needed": "one", "optional": "one or two", "unused": "two"}
     lines = []
     for name, recipe in methods.METHODS.items():
-        needs = ["labelled images"] * (recipe.labelled == "needed") + ["pixels"] * recipe.pixels
+        needs = ["labelled images"] * (recipe.labelled == "needed")
+        needs += ["pixels"] * recipe.pixels + ["maps"] * recipe.maps
         lines.append(
             {
                 "method": name,

@@ -1,15 +1,20 @@
 """Image files on disk become pixels in memory; what cannot be read is told, never fatal."""
 
 import os
+import stat
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
 from newfound.errors import InputError
@@ -18,28 +23,41 @@ ENDINGS = (".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpeg", ".jpg", ".pgm", "
 """Files taken for images. Pillow needs a plugin for HEIC: without it such photos are skipped aloud, not overlooked."""
 
 
-def image_names(root: Path) -> list[str]:
-    """Paths, below the folder, of the image files in it, sorted as text. Hidden ones do not count.
+class Box(NamedTuple):
+    """A rectangle in an image, in pixels from its upper left corner."""
 
-    Links are followed; a folder to which several lead is visited once, so a loop ends.
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def image_names(root: Path) -> tuple[list[str], dict[str, str]]:
+    """Paths, below the folder, of the image files in it, sorted as text, and why folders in it cannot be opened.
+
+    Hidden ones do not count. Links are followed; a folder to which several lead is visited once, so a loop ends.
     """
-
-    def refuse(error: OSError) -> None:
-        raise InputError(
-            f"The folder {error.filename} cannot be opened: {error.strerror}. Needed: the right to read it. "
-            "Change its permissions, or move it away."
-        ) from error
-
     paths: list[Path] = []
+    reasons: dict[str, str] = {}
     visited: set[str] = set()
-    for folder, below, files in os.walk(root, onerror=refuse, followlinks=True):
+
+    def note(error: OSError) -> None:
+        folder = Path(error.filename)
+        if folder == root:
+            raise InputError(
+                f"The folder {folder} cannot be opened: {error.strerror}. Needed: the right to read it. "
+                "Change its permissions, or give another."
+            ) from error
+        reasons[folder.relative_to(root).as_posix()] = f"cannot be opened: {error.strerror}"
+
+    for folder, below, files in os.walk(root, onerror=note, followlinks=True):
         if (real := os.path.realpath(folder)) in visited:
             below.clear()
             continue
         visited.add(real)
         below[:] = sorted(name for name in below if not hidden(name))
         paths += [Path(folder, file) for file in files if file.lower().endswith(ENDINGS) and not hidden(file)]
-    return sorted(path.relative_to(root).as_posix() for path in paths)
+    return sorted(path.relative_to(root).as_posix() for path in paths), reasons
 
 
 def hidden(name: str) -> bool:
@@ -48,43 +66,56 @@ def hidden(name: str) -> bool:
 
 
 def decode_all(
-    root: Path, names: Sequence[str], size: int
-) -> tuple[UInt8[Tensor, "readable 3 {size} {size}"], dict[str, str]]:
-    """The images that can be read, in the order of their names, and why each of the others cannot."""
+    files: Sequence[Path], size: int, boxes: Sequence[Box | None] | None = None
+) -> tuple[UInt8[Tensor, "readable 3 {size} {size}"], dict[int, str]]:
+    """The images, or the boxes in them, that can be read, in the order given; and why each other row cannot."""
     if size < 1:
         raise InputError(f"The image size is {size}. Needed: the side of a square in pixels. Give 1 or more.")
 
-    def attempt(name: str) -> UInt8[np.ndarray, "side side 3"] | str:
+    def attempt(file: Path, box: Box | None) -> UInt8[np.ndarray, "side side 3"] | str:
         try:
-            name.encode()  # fails for bytes that are no text, which could be neither printed nor saved later
-            return decode(root / name, size)
+            str(file).encode()  # fails for bytes that are no text, which could be neither printed nor saved later
+            return decode(read(file), size, box)
         except Exception as error:  # Pillow's readers raise almost anything at a broken file
             return reason(error)
 
-    pixels = np.empty((len(names), 3, size, size), np.uint8)
+    pixels = np.empty((len(files), 3, size, size), np.uint8)
     readable, reasons = 0, {}
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # here, not in `attempt`: filters are not per thread
         warnings.simplefilter("ignore")  # odd metadata in pictures that Pillow reads well
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for name, result in zip(names, pool.map(attempt, names), strict=True):
+        for row, result in enumerate(pool.map(attempt, files, boxes or [None] * len(files))):
             if isinstance(result, str):
-                reasons[name] = result
+                reasons[row] = result
             else:
                 pixels[readable] = result.transpose(2, 0, 1)
                 readable += 1
     return torch.from_numpy(pixels[:readable]), reasons
 
 
-def decode(path: Path, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
-    """The picture in a file: upright, in colour, on white, its middle square scaled to size × size.
+def read(file: Path) -> bytes:
+    """A file's bytes, read once: one that is written anew meanwhile is not seen half old, half new."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError("neither a file nor a link to one")  # reading a pipe would wait for ever
+    return file.read_bytes()
+
+
+def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """The picture in a file, or in a box of it: upright, in colour, on white, its middle square scaled to size × size.
 
     The middle square, since squashing would change the proportions, and shape is what tells kinds apart; the field's
-    networks are trained this way too. Of 16-bit pixels the upper 8 bits are kept.
+    networks are trained this way too. Of 16-bit pixels the upper 8 bits are kept. A box is measured in the upright
+    picture, and cut off where that ends.
     """
-    if path.stat().st_size == 0:
+    if not content:
         raise ValueError("the file is empty")
-    with Image.open(path) as file:
-        file.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded small, yet twice as fine as needed
+    with Image.open(BytesIO(content)) as file:
+        if not isinstance(file, JpegImageFile):
+            file.load()  # TIFF is turned upright here, and must be before it is measured
+        orientation = file.getexif().get(ExifTags.Base.Orientation)
+        width, height = file.size[::-1] if orientation in (5, 6, 7, 8) else file.size
+        left, upper, right, lower = middle(box, width, height)
+        scale = draft(file, (right - left) / (2 * size))
         image = ImageOps.exif_transpose(file)
     if image.mode == "F":
         raise ValueError("its pixels are fractions of unknown range; save it with 8 or 16 bits")
@@ -93,7 +124,40 @@ def decode(path: Path, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size)))
+    # a drafted picture's last pixel may be part empty; turned round, it is the first
+    x = image.width - width * scale if orientation in (2, 3, 6, 7) else 0.0
+    y = image.height - height * scale if orientation in (3, 4, 7, 8) else 0.0
+    square = (x + left * scale, y + upper * scale, x + right * scale, y + lower * scale)
+    return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box=square))
+
+
+def middle(box: Box | None, width: int, height: int) -> tuple[float, float, float, float]:
+    """Left, upper, right and lower end of the middle square of an image, or of what a box shows of it."""
+    x, y, across, down = box or (0, 0, width, height)
+    left, right = max(x, 0), min(x + across, width)
+    upper, lower = max(y, 0), min(y + down, height)
+    side = min(right - left, lower - upper)
+    if side <= 0:
+        raise ValueError("the box lies outside the image")
+    aside, above = (right - left - side) / 2, (lower - upper - side) / 2
+    return left + aside, upper + above, right - aside, lower - above
+
+
+def draft(file: ImageFile, finer: float) -> float:
+    """Let a large JPEG be decoded small, if it is `finer` times as fine as needed; the scale it then has, 1 to ⅛."""
+    width, height = file.size
+    part = 1 << max(int(finer), 1).bit_length() - 1  # a power of two, as Pillow's are, so that it takes no larger one
+    drafted = file.draft(None, (width // part, height // part))
+    return drafted[1][2] / width if drafted else 1.0
+
+
+def side(file: Path) -> int | None:
+    """The shorter side of an image in pixels, from its header; None where it has none that can be read."""
+    try:
+        with Image.open(file) as image:
+            return min(image.size)
+    except Exception:  # as in `decode_all`: told when the image itself is read
+        return None
 
 
 def reason(error: Exception) -> str:

@@ -1,14 +1,11 @@
 """CIFAR from where torchvision gets it, for machines with a network."""
 
-import importlib
 from pathlib import Path
-from typing import Any
 from urllib.error import URLError
-
-import torch
 
 from newfound.data.cifar import LAYOUTS, locate
 from newfound.errors import InputError, choices
+from newfound.vision import vision
 
 NAMES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 
@@ -18,7 +15,7 @@ def download(dataset: str, folder: str | Path) -> Path:
     if dataset not in NAMES:
         raise InputError(f"There is no dataset {dataset!r} to get. {choices(dataset, NAMES)}")
     try:
-        getattr(_datasets(), NAMES[dataset])(str(folder), download=True)
+        getattr(vision("torchvision.datasets"), NAMES[dataset])(str(folder), download=True)
     except (URLError, OSError, RuntimeError) as error:
         layout = LAYOUTS[dataset]
         raise InputError(
@@ -27,26 +24,3 @@ def download(dataset: str, folder: str | Path) -> Path:
         ) from error
     layout = LAYOUTS[dataset]
     return locate(folder, layout, (*layout.train, *layout.test, layout.meta))
-
-
-def _datasets() -> Any:
-    """`torchvision.datasets`, also where torchvision was built for another torch.
-
-    Its compiled part then cannot be loaded, and its import fails on two operators that datasets do not use. Declaring
-    them is enough; where they are there already, torch refuses, and nothing was needed.
-    """
-    try:
-        return importlib.import_module("torchvision.datasets")
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
-        for schema in (
-            "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-            "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        ):
-            library.define(schema)
-        _KEPT.append(library)
-        return importlib.import_module("torchvision.datasets")
-
-
-_KEPT: list[torch.library.Library] = []
-"""A library's operators live as long as it does."""

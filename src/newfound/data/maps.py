@@ -1,4 +1,4 @@
-"""What a frozen trunk says of every image, computed once: the images of methods that train the last stage alone."""
+"""What a frozen trunk says of every image, computed once: the images of backbones that learn what comes after it."""
 
 from dataclasses import dataclass
 from typing import final
@@ -8,27 +8,26 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound.data.batches import Dataset
-from newfound.data.views import DRAWS
 
 
 @final
 @dataclass(frozen=True)
 class Maps(Dataset):
-    """Maps before the last stage, in half precision: one of the plain image, then `DRAWS` of augmented ones.
+    """Maps or features in half precision: one of the plain image, then some of augmented ones, at most `DRAWS`.
 
-    The kind of a view was chosen when the maps were made; here views of an image are different ones of its maps.
+    The kind of a view was chosen when they were made; here views of an image are different ones of those kept.
     """
 
-    maps: Float[Tensor, "all views channels height width"]
+    maps: Float[Tensor, "all views *map"]
     labels: Int[Tensor, " n"]
     rows: Int[Tensor, " n"]  # where in `maps` each image is
 
     def look(
         self, rows: Int[Tensor, " m"], kinds: tuple[str, ...], draws: list[Tensor], device: torch.device
     ) -> list[Tensor]:
-        """Maps drawn among those kept."""
-        places = self.rows[rows]
+        """Those drawn among the ones kept."""
+        places, augmented = self.rows[rows], self.maps.shape[1] - 1
         if kinds == ("plain",):
             return [self.maps[places, 0].to(device).float()]
-        order = draws[0].argsort(1)  # of as many uniform numbers as there are augmented maps
-        return [self.maps[places, 1 + order[:, v % DRAWS]].to(device).float() for v in range(len(kinds))]
+        order = draws[0][:, :augmented].argsort(1)
+        return [self.maps[places, 1 + order[:, v % augmented]].to(device).float() for v in range(len(kinds))]

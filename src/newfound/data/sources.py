@@ -1,7 +1,8 @@
 """Image folders, arrays, the embedded sample: all become `Images`."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,7 +14,9 @@ from jaxtyping import Int, Shaped, UInt8
 from PIL import Image
 from torch import Tensor
 
-from newfound.data.decoding import ENDINGS, decode_all, hidden, image_names
+from newfound.data.batches import Data
+from newfound.data.decoding import Box, decode_all
+from newfound.data.pictures import Pictures, existing, first_folders, listing, pictures, without
 from newfound.errors import InputError
 
 
@@ -26,72 +29,76 @@ class Images:
     labels: Int[Tensor, " n"]  # −1 where unlabelled
     classes: tuple[str, ...]  # names of the labels
     skipped: tuple[str, ...] = ()  # files that could not be read, each with its reason
+    boxes: tuple[Box | None, ...] = ()  # the part of its file that each is; left out, or None: all of it
+
+    def __post_init__(self) -> None:
+        if not self.boxes:
+            object.__setattr__(self, "boxes", (None,) * len(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
 
     def pick(self, rows: Int[Tensor, " rows"]) -> "Images":
         """Some of the images, in the order of `rows`. The classes stay; what was skipped belongs to the whole."""
-        names = tuple(self.names[row] for row in rows.tolist())
-        return Images(self.pixels[rows], names, self.labels[rows], self.classes)
+        names, boxes = (tuple(all_[row] for row in rows.tolist()) for all_ in (self.names, self.boxes))
+        return Images(self.pixels[rows], names, self.labels[rows], self.classes, boxes=boxes)
+
+    def marks(self) -> list[bytes]:
+        """A fingerprint of each image's pixels."""
+        return [hashlib.sha256(pixels.tobytes()).digest() for pixels in self.pixels.numpy()]
+
+    def beside(self, labelled: "Images | None") -> Data:
+        """The discovery set: the labelled images, if they take part, then these with label −1."""
+        hidden = torch.full_like(self.labels, -1)
+        if labelled is None:
+            return Data(self.pixels, hidden)
+        channels = max(labelled.pixels.shape[1], self.pixels.shape[1])
+        pixels = [images.pixels.expand(-1, channels, -1, -1) for images in (labelled, self)]
+        return Data(torch.cat(pixels), torch.cat([labelled.labels, hidden]))
+
+    def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
+        """Copies of some, as they are."""
+        return {row: self.pixels[row] for row in rows}
 
 
 def class_folders(root: str | Path, size: int) -> Images:
     """Labelled images: each folder in `root` is a class, and its images lie anywhere below it."""
     root = existing(root)
-    found = image_names(root)
-    names = [name for name in found if "/" in name]
-    classes = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not hidden(entry.name)))
-    if not classes:
+    listed = pictures(root, labelled=True)
+    images = load(listed, size)
+    if lost := sorted(set(range(len(listed.classes))) - set(images.labels.tolist())):
+        theirs = torch.isin(listed.labels, torch.tensor(lost)).nonzero().squeeze(1)
         raise InputError(
-            f"{root} holds {len(found)} images and no folders. Needed: a folder for each class, with its images in it. "
-            "Sort the images into folders named after their classes."
+            f"Class folders without a readable image in {root}: {listing(repr(listed.classes[row]) for row in lost)}. "
+            "Needed: one or more in each. Replace the files, or take the folders away. "
+            f"Found: {listing(load(listed.pick(theirs), size).skipped)}."
         )
-    if empty := sorted(set(classes) - set(map(top, names))):
-        raise InputError(
-            f"Class folders without images in {root}: {listing(map(repr, empty))}. "
-            f"Needed: files ending in {' '.join(ENDINGS)}. Put some in, or take the folders away."
-        )
-    pixels, reasons = decode_all(root, names, size)
-    kept = tuple(name for name in names if name not in reasons)
-    if lost := sorted(set(classes) - set(map(top, kept))):
-        theirs = {name: reason for name, reason in reasons.items() if top(name) in lost}
-        raise InputError(
-            f"Class folders without a readable image in {root}: {listing(map(repr, lost))}. "
-            f"Needed: one or more in each. Replace the files, or take the folders away. Found: {listing(told(theirs))}."
-        )
-    stray = {name: "lies beside the class folders, not in one" for name in found if "/" not in name}
-    return Images(pixels, kept, label(kept, classes), classes, told(reasons | stray))
+    return images
 
 
 def pile(root: str | Path, size: int) -> Images:
     """Unlabelled images: all that lie in `root` or anywhere below it."""
     root = existing(root)
-    names = image_names(root)
-    if not names:
+    listed = pictures(root, labelled=False)
+    images = load(listed, size)
+    if not len(images):
         raise InputError(
-            f"{root} holds no images. Needed: files ending in {' '.join(ENDINGS)}, in it or anywhere below. "
-            "Check that it is the right folder."
+            f"None of the {len(listed)} images in {root} can be read. Needed: one or more. Check that they are whole, "
+            f"or save them as JPEG or PNG. Found: {listing(images.skipped)}."
         )
-    pixels, reasons = decode_all(root, names, size)
-    kept = tuple(name for name in names if name not in reasons)
-    if not kept:
-        raise InputError(
-            f"None of the {len(names)} images in {root} can be read. Needed: one or more. Check that they are whole, "
-            f"or save them as JPEG or PNG. Found: {listing(told(reasons))}."
-        )
-    return Images(pixels, kept, torch.full((len(kept),), -1), (), told(reasons))
+    return images
+
+
+def load(pictures: Pictures, size: int) -> Images:
+    """Listed images, or the boxes in them, in memory; those that cannot be read are left out and told."""
+    pixels, reasons = decode_all(pictures.files, size, pictures.boxes)
+    kept = without(pictures, reasons)
+    return Images(pixels, kept.names, kept.labels, kept.classes, kept.skipped, kept.boxes)
 
 
 def folder_truth(images: Images) -> tuple[Int[Tensor, " n"], tuple[str, ...]]:
     """The truth of a pile whose folders are named after the real classes, and those names. For metrics alone."""
-    if loose := [name for name in images.names if "/" not in name]:
-        raise InputError(
-            f"Images that lie in no folder: {listing(map(repr, loose))}. Needed, to know the truth: each image in a "
-            "folder named after its real class. Move them there, or do without the truth."
-        )
-    classes = tuple(sorted(set(map(top, images.names))))
-    return label(images.names, classes), classes
+    return first_folders(images.names)
 
 
 def arrays(
@@ -154,34 +161,3 @@ def doodles(group: Literal["known", "novel", "spare"]) -> Images:
         classes=classes,
         names=[f"{name}/{drawing}" for name in classes for drawing in range(drawings)],
     )
-
-
-def existing(root: str | Path, needed: str = "a folder of images") -> Path:
-    """The folder that a person named; it must be one."""
-    root = Path(root).expanduser()
-    if not root.is_dir():
-        found = "is a file" if root.exists() else "does not exist"
-        raise InputError(f"{root} {found}. Needed: {needed}. Check the path.")
-    return root
-
-
-def top(name: str) -> str:
-    """The first folder on the way to an image."""
-    return name.split("/", 1)[0]
-
-
-def label(names: Sequence[str], classes: Sequence[str]) -> Int[Tensor, " n"]:
-    """The place of each image's first folder among the classes."""
-    place = {name: place for place, name in enumerate(classes)}
-    return torch.tensor([place[top(name)] for name in names])
-
-
-def told(reasons: Mapping[str, str]) -> tuple[str, ...]:
-    """A line for each file and its reason; quoted, since a file name may hold anything."""
-    return tuple(f"{name!r}: {reason}" for name, reason in sorted(reasons.items()))
-
-
-def listing(items: Iterable[str]) -> str:
-    """The first three, and how many more there are."""
-    items = list(items)
-    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from newfound.data.collection import Collection
 from newfound.data.decoding import image_names
 from newfound.data.sources import Images, existing, listing
 from newfound.errors import InputError, choices
@@ -74,14 +75,10 @@ def cifar_split(images: Images, name: str) -> Split:
     return by_class(images, known, novel)
 
 
-def check_leaks(labelled: Images, unlabelled: Images) -> None:
-    """Refuse labelled and unlabelled images of which two are the same, pixel for pixel."""
-
-    def marks(images: Images) -> Iterator[tuple[bytes, str]]:
-        for name, pixels in zip(images.names, images.pixels.numpy(), strict=True):
-            yield hashlib.sha256(pixels.tobytes()).digest(), name
-
-    refuse_shared(marks(labelled), marks(unlabelled))
+def check_leaks(labelled: Collection, unlabelled: Collection) -> None:
+    """Refuse labelled and unlabelled images of which two are the same."""
+    sides = [zip(images.marks(), images.names, strict=True) for images in (labelled, unlabelled)]
+    refuse_shared(*sides)
 
 
 def check_apart(known_root: str | Path, unlabelled_root: str | Path) -> None:
@@ -115,7 +112,8 @@ def marked(paths: Iterable[Path], mark: Callable[[Path], Hashable]) -> list[tupl
 def readable(root: str | Path) -> list[Path]:
     """The image files below a folder that can be opened; the others are told when images are read."""
     root = existing(root)
-    return [path for name in image_names(root) if os.access(path := root / name, os.R_OK)]
+    names, _ = image_names(root)
+    return [path for name in names if os.access(path := root / name, os.R_OK)]
 
 
 def size(path: Path) -> int:

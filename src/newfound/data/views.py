@@ -75,9 +75,20 @@ def strong(pixels: Pixels, draws: Draws) -> Seen:
     whether, down, right, area, ratio, flip = place.unbind(1)
     tall, wide = torch.full_like(down, height), torch.full_like(right, width)
     moved = torch.stack((offset(height, down), offset(width, right), tall, wide), 1)
-    cut = crop(height, width, down, right, between(0.5, 1, area), ratio)
-    box = torch.where(whether[:, None] < 0.5, moved, cut)
+    part = crop(height, width, down, right, between(0.5, 1, area), ratio)
+    box = torch.where(whether[:, None] < 0.5, moved, part)
     return coloured(framed(plain(pixels, draws), box, (height, width), flip < 0.5), colour, often=0.6, rarely=0.1)
+
+
+def cut(pixels: Pixels, draws: Draws) -> Seen:
+    """A part of half to all of the area, cut out and resized, flipped half of the time; the colours stay.
+
+    For photographs of any kind: what tells species apart may be their colour.
+    """
+    height, width = pixels.shape[2:]
+    down, right, area, ratio, flip = draws[:, :5].unbind(1)
+    box = crop(height, width, down, right, between(0.5, 1, area), ratio)
+    return framed(plain(pixels, draws), box, (height, width), flip < 0.5)
 
 
 def small(pixels: Pixels, draws: Draws) -> Float[Tensor, "n channels rows columns"]:
@@ -88,9 +99,9 @@ def small(pixels: Pixels, draws: Draws) -> Float[Tensor, "n channels rows column
     height, width = pixels.shape[2:]
     place, colour = halves(draws).split((6, 2 * DRAWS - 6), 1)
     _, down, right, area, ratio, flip = place.unbind(1)
-    cut = crop(height, width, down, right, between(0.3, 0.8, area), ratio)
+    part = crop(height, width, down, right, between(0.3, 0.8, area), ratio)
     size = round(height * 18 / 32), round(width * 18 / 32)
-    return coloured(framed(plain(pixels, draws), cut, size, flip < 0.5), colour, often=0.8, rarely=0.2)
+    return coloured(framed(plain(pixels, draws), part, size, flip < 0.5), colour, often=0.8, rarely=0.2)
 
 
 VIEWS: dict[str, Callable[[Pixels, Draws], Seen]] = {
@@ -99,6 +110,7 @@ VIEWS: dict[str, Callable[[Pixels, Draws], Seen]] = {
     "affine": affine,
     "strong": strong,
     "small": small,
+    "cut": cut,
 }
 """The ways to see an image, by the name that a recipe gives."""
 

@@ -14,19 +14,28 @@ from typing import Any
 
 import tomli_w
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from newfound import files, methods, parallel
 from newfound.data.batches import Data
-from newfound.data.sources import Images, class_folders, folder_truth, pile
+from newfound.data.collection import Collection
+from newfound.data.embedded import Embedded
+from newfound.data.pictures import first_folders, is_manifest, pictures
+from newfound.data.pictures import truth as truth_of
+from newfound.data.sources import Images
 from newfound.data.splits import check_apart, check_leaks
 from newfound.discovery.find import Progress, about, check, find, silent, training
 from newfound.discovery.pages import write_report
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
+from newfound.discovery.sight import PIXELS, chosen, described, seen
 from newfound.errors import InputError
 from newfound.functional.metrics import scores
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
+from newfound.networks.pretrained import Trunk
+from newfound.training.adapt import aimed, measured, plain
 from newfound.training.loop import estimate
 from newfound.training.pretrain import beginner
 from newfound.training.pretrain import pretrain as learn
@@ -45,13 +54,19 @@ def pretrain(
     resume: bool = False,
     progress: Progress = silent,
 ) -> Model:
-    """Learn the known classes from labelled images; with `output`, write the model folder."""
+    """Learn the known classes from labelled images; with `output`, write the model folder.
+
+    Images that our own network is to learn from are in memory all at once; those that a pretrained one looks at never.
+    """
     stage = stage or StageOne()
-    labelled = known if isinstance(known, Images) else class_folders(Path(known), stage.size)
+    source = known if isinstance(known, Images) else pictures(known, labelled=True)
+    eye = chosen(stage, None, [source], labelled=True)
     settings = {"known": _place(known), "seed": seed, "device": device} | asdict(stage)
+    refuse(output, "pretrain", settings, overwrite=overwrite, resume=resume)
+    labelled = seen(source, eye, stage.size or PIXELS, device, progress)
     with _work(output, "pretrain", settings, overwrite=overwrite, resume=resume) as folder:
         keep = None if folder is None else folder / CHECKPOINT
-        model = stage_one(labelled, stage, seed, device=device, progress=progress, keep=keep, resume=resume)
+        model = stage_one(labelled, stage, seed, eye, device=device, progress=progress, keep=keep, resume=resume)
         if folder is not None and parallel.first():
             model.save(folder)
         tell_skipped(labelled)
@@ -59,18 +74,23 @@ def pretrain(
 
 
 def stage_one(
-    labelled: Images,
+    labelled: Collection,
     stage: StageOne,
     seed: int,
+    eye: Trunk | None = None,
     *,
     device: str = "auto",
     progress: Progress = silent,
     keep: Path | None = None,
     resume: bool = False,
 ) -> Model:
-    """Learn the known classes with these settings."""
+    """Learn the known classes with these settings; where a pretrained network has looked, they are only measured."""
     if len(labelled.classes) < 2:
         raise InputError(f"Found {len(labelled.classes)} known class; learning needs at least 2 (a folder each).")
+    if eye is not None:
+        assert isinstance(labelled, Embedded)
+        return measured(labelled, eye, seed)
+    assert isinstance(labelled, Images)
     budget = replace(TRAINING, epochs=stage.pretrain_epochs, rate=stage.pretrain_rate)
     learner = beginner(labelled, seed, width=stage.width, stride=stage.stride)
     seconds = estimate(learner, Data(labelled.pixels, labelled.labels), budget, device=device)
@@ -112,39 +132,45 @@ def discover(
     `truth` says that the first folder level under `unlabelled` names the true classes: for the metrics alone.
     """
     began, run, stage = time.perf_counter(), run or Run(), stage or StageOne()
-    if known is None and model is None:
-        raise InputError(
-            "Neither labelled images nor a model were given; one is needed to know what a class is. "
-            "Give labelled images (--known DIR) or a model folder that `newfound pretrain` wrote (--model DIR)."
-        )
-    if not isinstance(known, Images | None) and not isinstance(unlabelled, Images):
-        check_apart(Path(known), Path(unlabelled))
+    folders = [Path(place) for place in (known, unlabelled) if isinstance(place, str | Path)]
+    if len(folders) == 2 and not any(map(is_manifest, folders)):
+        check_apart(*folders)
     start = Model.load(Path(model)) if isinstance(model, str | Path) else model
-    size = stage.size if start is None else start.size
-    new = unlabelled if isinstance(unlabelled, Images) else pile(Path(unlabelled), size)
-    labelled = known if isinstance(known, Images | None) else class_folders(Path(known), size)
-    if labelled is not None:
-        check_leaks(labelled, new)
-        if start is not None and start.classes != labelled.classes:
-            raise InputError(
-                f"The model knows {_few(start.classes)}; the labelled images are of {_few(labelled.classes)}. "
-                "Give the labelled images that the model learnt from, or leave one of the two out."
-            )
-    check(run, new, classes, labelled)
-    answers = folder_truth(new) if truth else None
+    pile = unlabelled if isinstance(unlabelled, Images) else pictures(unlabelled, labelled=False)
+    taught = known if isinstance(known, Images | None) else pictures(known, labelled=True)
+    eye = chosen(stage, start, [source for source in (pile, taught) if source is not None], taught is not None)
+    if start is not None and taught is not None and start.classes != taught.classes:
+        raise InputError(
+            f"The model knows {_few(start.classes)}; the labelled images are of {_few(taught.classes)}. "
+            "Give the labelled images that the model learnt from, or leave one of the two out."
+        )
+    check(run, len(pile), classes, labelled=taught is not None, features=eye is not None)
     settings = {"unlabelled": _place(unlabelled), "known": _place(known), "model": _place(model)}
     settings |= {"classes": classes, "truth": truth} | asdict(run) | asdict(stage)
+    refuse(output, "discover", settings, overwrite=overwrite, resume=resume)
 
+    size = (stage.size or PIXELS) if start is None else start.size
+    new = seen(pile, eye, size, run.device, progress)
+    labelled = None if taught is None else seen(taught, eye, size, run.device, progress)
+    if labelled is not None:
+        check_leaks(labelled, new)
+    answers = _truth(unlabelled, new) if truth else None
     with _work(output, "discover", settings, overwrite=overwrite, resume=resume) as folder:
         if folder is not None and resume and (folder / "discovery.json").is_file():
             log.info(f"The run in {folder} is finished already.")
             return Discovery.load(folder)
-        if start is None:
-            assert labelled is not None  # one of the two was given
+        if start is None and labelled is not None:
             if not methods.parse(run.method)[0].stage_one:
                 stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it
             keep = None if folder is None else folder / f"stage-one-{CHECKPOINT}"
-            start = stage_one(labelled, stage, run.seed, device=run.device, progress=progress, keep=keep, resume=resume)
+            start = stage_one(
+                labelled, stage, run.seed, eye, device=run.device, progress=progress, keep=keep, resume=resume
+            )
+        if isinstance(new, Embedded):
+            assert isinstance(labelled, Embedded | None)
+            assert eye is not None
+            start = plain(new, eye, run.seed) if start is None else aimed(start, new, labelled, run.seed)
+        assert start is not None  # our own network has labelled images to learn from, or a model
         keep = None if folder is None else folder / CHECKPOINT
         found = find(start, new, classes, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
         if answers is not None:
@@ -159,16 +185,16 @@ def discover(
     return found
 
 
-def tell_skipped(*read: Images | None) -> None:
+def tell_skipped(*read: Collection | None) -> None:
     """Name the files that were left out."""
     if skipped := [file for images in read if images is not None for file in images.skipped]:
         log.warning(f"{len(skipped)} files could not be read and were left out:\n  " + "\n  ".join(skipped))
 
 
-def facts(found: Discovery, run: Run, labelled: Images | None, command: str) -> dict[str, str]:
+def facts(found: Discovery, run: Run, labelled: Collection | None, command: str) -> dict[str, str]:
     """How a discovery was made, for people."""
     budget = training(run)
-    both = "two-stage, without the labelled images"
+    both = "two-stage, without the labelled images" if found.model.classes else "no class is known"
     if labelled is not None:
         both = f"single-stage, with {len(labelled)} labelled images"
     return {
@@ -176,6 +202,7 @@ def facts(found: Discovery, run: Run, labelled: Images | None, command: str) -> 
         "images": f"{len(found.paths)} unlabelled",
         "setting": both,
         "classes": f"{len(found.centres)} (given)",
+        "backbone": described(found.model),
         "method": run.method,
         "read by": ("k-means on unit latents" if found.unit else "k-means on latents") + " of the last epoch",
         "budget": f"{budget.epochs} epochs, batch {budget.batch}, learning rate {budget.rate}",
@@ -202,12 +229,14 @@ def _work(
         yield None
         return
     folder = Path(output)
-    config = {task: {key: value for key, value in settings.items() if value is not None}}
     if not parallel.first():  # the first process speaks for all
         yield folder
         return
-    claim(folder, config, overwrite=overwrite, resume=resume)
-    files.write(folder / "config.toml", tomli_w.dumps(config))
+    refuse(output, task, settings, overwrite=overwrite, resume=resume)
+    if overwrite:
+        for old in (*folder.glob(f"*{CHECKPOINT}"), folder / "discovery.json", folder / "model.json"):
+            old.unlink(missing_ok=True)
+    files.write(folder / "config.toml", tomli_w.dumps(_config(task, settings)))
     handler = logging.FileHandler(folder / "log.txt", mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
@@ -220,8 +249,11 @@ def _work(
         checkpoint.unlink()
 
 
-def claim(folder: Path, config: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
+def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
     """Refuse a folder that holds something else, or a run that nobody asked to overwrite or resume."""
+    if output is None or not parallel.first():
+        return
+    folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
     if not folder.exists() or not any(folder.iterdir()):
@@ -230,8 +262,6 @@ def claim(folder: Path, config: dict[str, Any], *, overwrite: bool, resume: bool
     if not written.is_file():
         raise InputError(f"{folder} holds other files; a run needs a folder of its own. Give another place with -o.")
     if overwrite:
-        for old in (*folder.glob(f"*{CHECKPOINT}"), folder / "discovery.json", folder / "model.json"):
-            old.unlink(missing_ok=True)
         return
     if not resume:
         raise InputError(
@@ -242,14 +272,26 @@ def claim(folder: Path, config: dict[str, Any], *, overwrite: bool, resume: bool
         before = tomllib.loads(written.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{written} cannot be read ({error}); begin anew with --overwrite.") from error
-    if before != config:
+    if before != (config := _config(task, settings)):
         was: dict[str, Any] = next(iter(before.values()), {})
-        asked: dict[str, Any] = next(iter(config.values()))
+        asked: dict[str, Any] = config[task]
         differs = sorted(key for key in was.keys() | asked.keys() if was.get(key) != asked.get(key))
         raise InputError(
             f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
             "Resume with the same ones (--config), or begin anew with --overwrite."
         )
+
+
+def _config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `config.toml` holds."""
+    return {task: {key: value for key, value in settings.items() if value is not None}}
+
+
+def _truth(place: str | Path | Images, images: Collection) -> tuple[Int[Tensor, " n"], tuple[str, ...]]:
+    """The real classes of unlabelled images, for the metrics alone."""
+    if isinstance(place, Images):
+        return first_folders(images.names)
+    return truth_of(place, images.names, images.boxes)
 
 
 def _place(source: Any) -> str | None:

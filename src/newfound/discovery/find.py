@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from newfound import methods
-from newfound.data.batches import Data
-from newfound.data.sources import Images
+from newfound.data.collection import Collection
+from newfound.data.embedded import Embedded
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
 from newfound.discovery.trace import beginning, ending
@@ -49,10 +49,10 @@ def training(run: Run) -> Training:
 
 def find(
     model: Model,
-    unlabelled: Images,
+    unlabelled: Collection,
     classes: int,
     *,
-    labelled: Images | None = None,
+    labelled: Collection | None = None,
     run: Run | None = None,
     progress: Progress = silent,
     keep: Path | None = None,
@@ -63,7 +63,7 @@ def find(
     The model given is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
     """
     run = run or Run()
-    check(run, unlabelled, classes, labelled)
+    check(run, len(unlabelled), classes, labelled=labelled is not None, features=isinstance(unlabelled, Embedded))
     model = copy.deepcopy(model)
     problem = Problem(
         model.backbone.dim,
@@ -78,7 +78,7 @@ def find(
         with seeded(run.seed, "new"):
             model.backbone = model.backbone.fresh()
     budget = training(run)
-    learner, data = Learner(model.backbone, method, budget.trains), together(unlabelled, labelled)
+    learner, data = Learner(model.backbone, method, budget.trains), unlabelled.beside(labelled)
     if budget.epochs:
         seconds = estimate(learner, data, budget, device=run.device)
         log.info(f"Discovery with {run.method}: {budget.epochs} epochs of {len(data)} images, {about(seconds)}.")
@@ -101,45 +101,44 @@ def find(
     return Discovery(
         model,
         paths=unlabelled.names,
+        boxes=unlabelled.boxes,
         features=features,
         centres=found.centres,
         cluster=found.assignment,
         unit=unit,
-        thumbnails=thumbnails(unlabelled.pixels, space, found),
+        thumbnails=unlabelled.thumbnails(shown(space, found)),
         rows=rows,
         skipped=unlabelled.skipped,
         moments=(first, ending(learner, data)),
     )
 
 
-def check(run: Run, unlabelled: Images, classes: int, labelled: Images | None) -> None:
-    """Refuse what cannot work, before any long work."""
+def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool) -> None:
+    """Refuse what cannot work, before any long work: a method and how many images, whether labelled ones take part,
+    and whether all that is known of an image are features.
+    """
     recipes = methods.parse(run.method)
-    if labelled is None and any(recipe.labelled == "needed" for recipe in recipes):
+    if not labelled and any(recipe.labelled == "needed" for recipe in recipes):
         others = ", ".join(name for name, recipe in methods.METHODS.items() if recipe.labelled != "needed")
         raise InputError(
             f"{run.method} needs labelled images while it discovers; give them too (--known), "
             f"or take a method that does not: {others}."
         )
-    if labelled is not None and any(recipe.labelled == "unused" for recipe in recipes):
+    if labelled and any(recipe.labelled == "unused" for recipe in recipes):
         raise InputError(
             f"{run.method} discovers in two stages, without the labelled images. Learn from them first with "
             "`newfound pretrain`, then give that model (--model) instead of them (--known)."
         )
-    if not 1 <= classes <= len(unlabelled):
+    if features and any(recipe.pixels or recipe.maps for recipe in recipes):
+        others = ", ".join(name for name, r in methods.METHODS.items() if not r.pixels and not r.maps)
         raise InputError(
-            f"Asked for {classes} classes in {len(unlabelled)} images; ask for at least 1 and at most one an image."
+            f"{run.method} needs more of an image than a pretrained backbone's features. Take a method that begins at "
+            f"latents ({others}), or let a network learn from the images themselves (--backbone small-resnet-18)."
         )
-
-
-def together(unlabelled: Images, labelled: Images | None) -> Data:
-    """The discovery set: the labelled images, if they take part, then the unlabelled ones with label −1."""
-    hidden = torch.full_like(unlabelled.labels, -1)
-    if labelled is None:
-        return Data(unlabelled.pixels, hidden)
-    channels = max(labelled.pixels.shape[1], unlabelled.pixels.shape[1])
-    pixels = [images.pixels.expand(-1, channels, -1, -1) for images in (labelled, unlabelled)]
-    return Data(torch.cat(pixels), torch.cat([labelled.labels, hidden]))
+    if not 1 <= classes <= images:
+        raise InputError(
+            f"Asked for {classes} classes in {images} images; ask for at least 1 and at most one an image."
+        )
 
 
 def read(features: Float[Tensor, "n dim"], classes: int, seed: int) -> Clustering:
@@ -149,17 +148,15 @@ def read(features: Float[Tensor, "n dim"], classes: int, seed: int) -> Clusterin
     return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
 
 
-def thumbnails(
-    pixels: UInt8[Tensor, "n channels height width"], features: Float[Tensor, "n dim"], found: Clustering
-) -> dict[int, Tensor]:
-    """Small copies of each cluster's most and least typical images."""
+def shown(features: Float[Tensor, "n dim"], found: Clustering) -> list[int]:
+    """The rows of each cluster's most and least typical images."""
     away = torch.cdist(features, found.centres).gather(1, found.assignment[:, None])[:, 0]
-    kept: dict[int, Tensor] = {}
+    kept: set[int] = set()
     for cluster in range(len(found.centres)):
         rows = (found.assignment == cluster).nonzero()[:, 0]
         ordered = rows[away[rows].argsort(stable=True)].tolist()
-        kept |= {row: pixels[row] for row in ordered[:EXEMPLARS] + ordered[-DOUBTFUL:]}
-    return kept
+        kept |= {*ordered[:EXEMPLARS], *ordered[-DOUBTFUL:]}
+    return sorted(kept)
 
 
 def about(seconds: float) -> str:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,22 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from newfound import files
-from newfound.data.batches import Data
-from newfound.data.sources import Images, pile
+from newfound.data.collection import Collection
+from newfound.data.decoding import Box
+from newfound.data.pictures import Pictures, pictures
+from newfound.data.sources import Images, load
 from newfound.discovery.trace import Moment, Trace
 from newfound.errors import InputError
 from newfound.functional.geometry import distances
 from newfound.methods.base import Sum
 from newfound.networks.model import Model
+from newfound.training import embedding
 from newfound.training.loop import Learner, Row, survey
 
-VERSION = 1
+VERSION = 2
+TOGETHER = 1024
+"""Images of a pile whose classes are said at once."""
+
 EXEMPLARS, DOUBTFUL = 24, 6
 """How many of a cluster's most and least typical images a run folder keeps small copies of."""
 
@@ -52,6 +58,7 @@ class Discovery:
     scores: dict[str, float | str] | None = None  # only where the truth is known
     truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only
     skipped: tuple[str, ...] = ()
+    boxes: tuple[Box | None, ...] = ()  # the part of its file that each image is; left out, or None: all of it
     moments: tuple[Moment, Moment] | None = None  # before and after training, for figures; `load` leaves them on disk
     names: dict[int, str] = field(default_factory=dict)  # class number → its name
     group: list[int] = field(default_factory=list)  # cluster → class number
@@ -68,7 +75,7 @@ class Discovery:
 
     def assignments(self) -> pd.DataFrame:
         """One row an image: path, class, distance to its centre, confidence."""
-        return self._table(self.paths, self.features, self.cluster)
+        return self._table(self.paths, self.boxes, self.features, self.cluster)
 
     def summary(self) -> pd.DataFrame:
         """One row a class: number, name, size, share, coherence (mean confidence), nearest class, an exemplar."""
@@ -112,12 +119,19 @@ class Discovery:
         return into
 
     def predict(self, images: str | Path | Images) -> pd.DataFrame:
-        """The class of new images: path, class, distance, confidence. A folder is read, at the model's own size."""
-        if not isinstance(images, Images):
-            images = pile(Path(images), self.model.size)
-        features = embed(self.model, images)
-        cluster = torch.cdist(self._space(features), self.centres).argmin(dim=1)
-        return self._table(images.names, features, cluster)
+        """The class of new images: path, class, distance, confidence. A folder is read, or a list of images."""
+        if isinstance(images, Images):
+            return self._said(images)
+        return pd.concat([table for table, _ in self.predictions(images)], ignore_index=True)
+
+    def predictions(self, place: str | Path) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
+        """The same bit by bit, for any number of images; with each table the files that could not be read."""
+        listed = pictures(place, labelled=False)
+        skipped = listed.skipped
+        for rows in torch.arange(len(listed)).split(TOGETHER):
+            seen = look(self.model, listed.pick(rows))
+            yield self._said(seen), skipped + seen.skipped
+            skipped = ()
 
     def trace(self, before: Moment, after: Moment) -> Trace:
         """The two moments, with the true classes where they are known, else those that were found."""
@@ -139,7 +153,7 @@ class Discovery:
             self.trace(*self.moments).save(folder)
         about = {"format": "newfound discovery", "version": VERSION} | {
             key: getattr(self, key)
-            for key in ("paths", "unit", "rows", "facts", "scores", "truth", "skipped", "names", "group")
+            for key in ("paths", "boxes", "unit", "rows", "facts", "scores", "truth", "skipped", "names", "group")
         }
         files.write(folder / "assignments.csv", _csv(self.assignments()))
         files.write(folder / "classes.csv", _csv(self.summary()))
@@ -167,6 +181,7 @@ class Discovery:
             about["names"] = {int(number): name for number, name in about["names"].items()}
             for key in ("paths", "skipped", "truth"):
                 about[key] = None if about[key] is None else tuple(about[key])
+            about["boxes"] = tuple(None if box is None else Box(*box) for box in about["boxes"])
             rows, pixels = tensors["thumbnail rows"].tolist(), tensors["thumbnails"]
             return Discovery(
                 model=Model.load(folder / "model"),
@@ -194,8 +209,17 @@ class Discovery:
         group = torch.tensor(self.group)
         return group[:, None] == group
 
+    def _said(self, images: Collection) -> pd.DataFrame:
+        features = embed(self.model, images)
+        cluster = torch.cdist(self._space(features), self.centres).argmin(dim=1)
+        return self._table(images.names, images.boxes, features, cluster)
+
     def _table(
-        self, paths: Sequence[str], features: Float[Tensor, "n dim"], cluster: Int[Tensor, " n"]
+        self,
+        paths: Sequence[str],
+        boxes: Sequence[Box | None],
+        features: Float[Tensor, "n dim"],
+        cluster: Int[Tensor, " n"],
     ) -> pd.DataFrame:
         """Distance d is to the centre of the image's cluster; confidence 1 − d/d′ with d′ to the nearest of another
         class: 1 at a centre, 0 half-way between two.
@@ -203,9 +227,15 @@ class Discovery:
         d = torch.cdist(self._space(features), self.centres)
         own = d.gather(1, cluster[:, None])[:, 0]
         other = d.masked_fill(self._same_class()[cluster], math.inf).min(dim=1).values
+        places: dict[str, list[float]] = {}
+        if any(boxes):
+            places = {
+                side: [math.nan if box is None else box[i] for box in boxes] for i, side in enumerate(Box._fields)
+            }
         return pd.DataFrame(
-            {
-                "path": list(paths),
+            {"path": list(paths)}
+            | places
+            | {
                 "class": [self.names[self.group[c]] for c in cluster.tolist()],
                 "distance": [round(value, 5) for value in own.tolist()],
                 "confidence": [round(value, 4) for value in (1 - own / other).clamp(min=0).nan_to_num(0).tolist()],
@@ -213,12 +243,18 @@ class Discovery:
         )
 
 
-def embed(model: Model, images: Images) -> Float[Tensor, "n dim"]:
+def look(model: Model, listed: Pictures) -> Collection:
+    """Pictures as the model sees them: features of its trunk, or pixels."""
+    return load(listed, model.size) if model.trunk is None else embedding.embed(listed, model.trunk)
+
+
+def embed(model: Model, images: Collection) -> Float[Tensor, "n dim"]:
     """Latents of images, in eval mode; not-finite ones are refused."""
-    side = images.pixels.shape[-1]
-    if side != model.size:
+    if isinstance(images, Images) and (side := images.pixels.shape[-1]) != model.size:
         raise InputError(f"The images are {side} pixels wide; the model sees {model.size}. Read them at that size.")
-    features = survey(Learner(model.backbone, Sum()), Data(images.pixels, images.labels)).features.cpu()
+    if not len(images):
+        return torch.empty(0, model.backbone.dim)
+    features = survey(Learner(model.backbone, Sum()), images.beside(None)).features.cpu()
     bad = (~features.isfinite().all(dim=1)).nonzero().flatten().tolist()
     if bad:
         raise InputError(

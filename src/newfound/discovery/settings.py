@@ -11,8 +11,12 @@ class StageOne:
     """Passes over the labelled images in stage one."""
     pretrain_rate: float = 0.2
     """Its peak learning rate."""
-    size: int = 32
-    """Pixels of a side that images are brought to."""
+    backbone: str = "auto"
+    """auto, small-resnet-18, efficientnet-lite0, or a pretrained network of timm's."""
+    weights: str | None = None
+    """File with the pretrained network's weights."""
+    size: int | None = None
+    """Pixels of a side that images are brought to; default: 32, or the pretrained network's own."""
     width: int = 16
     """Width of the network; the paper's is 64."""
     stride: int = 2

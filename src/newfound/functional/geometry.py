@@ -45,6 +45,14 @@ def means(
     return sums / counts.clamp(min=1)[:, None], counts
 
 
+def covariance(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], centres: Float[Tensor, "c d"]
+) -> Float[Tensor, "d d"]:
+    """Shared within-class covariance: Σ_i (z_i − μ_y(i)) (z_i − μ_y(i))ᵀ / (n − c)."""
+    rest = features - centres[labels]
+    return rest.T @ rest / max(1, len(features) - len(centres))
+
+
 def whitening(spread: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, "dim dim"]:
     """The symmetric W that makes a covariance round, as far as it can be trusted.
 

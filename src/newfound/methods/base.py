@@ -118,6 +118,7 @@ class Recipe:
     training: Training
     reading: Reading  # the headline; every reading that exists is stored
     pixels: bool = False  # needs images: neither cached maps nor features will do
+    maps: bool = False  # needs what comes before the last stage: features will not do
     stage_one: tuple[Stage, ...] = ("supervised",)  # what comes before, in this order
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand

@@ -215,4 +215,6 @@ class Dual(Method):
 # authors: half of every batch is unlabelled; here images come as they are
 _TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
 
-recipe = Recipe("Zhao & Han, NeurIPS 2021", Dual, "needed", _TRAINING, "head", stage_one=("rotation", "supervised"))
+recipe = Recipe(
+    "Zhao & Han, NeurIPS 2021", Dual, "needed", _TRAINING, "head", maps=True, stage_one=("rotation", "supervised")
+)

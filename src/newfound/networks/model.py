@@ -4,10 +4,10 @@ import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -15,13 +15,30 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound import files
 from newfound.errors import InputError
+from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone, still
+from newfound.networks.pretrained import Trunk, rebuilt
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Latents
 
 VERSION = 1
-BACKBONES: dict[str, type[SmallResNet]] = {"small-resnet-18": SmallResNet}
+BACKBONES: dict[str, type[SmallResNet] | type[Adapter]] = {"small-resnet-18": SmallResNet, "adapter": Adapter}
+
+
+class Statistics(NamedTuple):
+    """Where the known classes lie among a trunk's tempered features. Features, not images, and means of them at that.
+
+    A class of fewer than `ENOUGH` images has no mean of its own: its row is 0, and so is its count.
+    """
+
+    means: Float[Tensor, "known features"]
+    spread: Float[Tensor, "features features"]  # shared within-class covariance
+    counts: Int[Tensor, " known"]  # images that each mean is of
+
+
+ENOUGH = 5
+"""Images below which a mean would be too close to one of them to be given away."""
 
 
 @dataclass
@@ -36,9 +53,11 @@ class Model:
     means: Float[Tensor, "known dim"] | None = None  # of the known classes' latents
     spread: Float[Tensor, "dim dim"] | None = None  # their shared within-class covariance
     similarity: PairNet | None = None  # KCL's and MCL's: do two images share a class?
+    trunk: Trunk | None = None  # what looks at images first, where the backbone is an adapter
+    statistics: Statistics | None = None  # of its features
 
     def save(self, folder: Path) -> None:
-        """Write `model.safetensors` and `model.json`."""
+        """Write `model.safetensors` and `model.json`, and the trunk's weights, so that no hub is needed to load it."""
         about = {
             "format": "newfound model",
             "version": VERSION,
@@ -55,6 +74,11 @@ class Model:
             # cloned: its backbone may be the model's own, and safetensors refuses shared memory
             tensors |= {f"similarity.{name}": tensor.clone() for name, tensor in self.similarity.state_dict().items()}
         tensors |= {name: t for name, t in (("means", self.means), ("spread", self.spread)) if t is not None}
+        if self.statistics is not None:
+            tensors |= {f"statistics.{name}": tensor for name, tensor in self.statistics._asdict().items()}
+        if self.trunk is not None:
+            about["trunk"] = self.trunk.settings()
+            files.write_tensors(folder / "trunk.safetensors", self.trunk.network.state_dict())
         files.write_tensors(folder / "model.safetensors", tensors)
         files.write(folder / "model.json", json.dumps(about, indent=1, ensure_ascii=False))
 
@@ -77,6 +101,10 @@ class Model:
                 looks = _backbone(about["similarity"])
                 similarity = PairNet(looks, PairHead(looks.dim))
                 similarity.load_state_dict(_below("similarity.", tensors))
+            trunk = None
+            if "trunk" in about:
+                trunk = rebuilt(about["trunk"], load_file(folder / "trunk.safetensors"))
+            statistics = _below("statistics.", tensors)
             return Model(
                 backbone,
                 size=about["size"],
@@ -86,6 +114,8 @@ class Model:
                 means=tensors.get("means"),
                 spread=tensors.get("spread"),
                 similarity=similarity,
+                trunk=trunk,
+                statistics=Statistics(**statistics) if statistics else None,
             )
         except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(

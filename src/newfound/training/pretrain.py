@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Data, Dataset
 from newfound.data.sources import Images
-from newfound.functional.geometry import means
+from newfound.functional.geometry import covariance, means
 from newfound.methods.stage_one import TRAINING, Supervised
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model
@@ -72,11 +72,3 @@ def colours(
     share, level = counts / counts.sum(1, keepdim=True), torch.arange(256) / 255
     mean = share @ level.double()
     return mean.float(), (share @ level.double().square() - mean.square()).clamp(min=0).sqrt().float()
-
-
-def covariance(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], centres: Float[Tensor, "c d"]
-) -> Float[Tensor, "d d"]:
-    """Shared within-class covariance: Σ_i (z_i − μ_y(i)) (z_i − μ_y(i))ᵀ / (n − c)."""
-    rest = features - centres[labels]
-    return rest.T @ rest / max(1, len(features) - len(centres))

@@ -10,7 +10,7 @@ import time
 import pytest
 from filelock import Timeout
 
-from newfound.benchmark import cache
+from newfound import cache
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_who_comes_while_an_entry_is_made_waits_for_it():
 
 HOLDER = """
 import sys, time
-from newfound.benchmark import cache
+from newfound import cache
 with cache.lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)

@@ -1,0 +1,94 @@
+"""What this machine has: the first thing to look at when something does not work."""
+
+import importlib.util
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from newfound import cache
+from newfound.networks.pretrained import usable
+from newfound.vision import vision
+
+PACKAGES = ("newfound", "torch", "torchvision", "timm", "accelerate", "numpy", "scikit-learn", "pandas", "pillow")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    found: str
+    fine: bool = True
+
+
+def examine(*folders: Path) -> list[Finding]:
+    """Versions, compute, backbones, memory, and whether these folders and the cache can be written to."""
+    places = {"cache": cache.root()} | {f"folder {folder}": folder for folder in folders}
+    return [
+        Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *(_attempt(name, lambda name=name: version(name)) for name in PACKAGES),  # type: ignore[misc]  # name is bound
+        _torchvision(),
+        Finding("compute", _compute()),
+        Finding("memory", _memory()),
+        _backbones(),
+        *(_writable(name, folder) for name, folder in places.items()),
+    ]
+
+
+def _attempt(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, look())
+    except PackageNotFoundError:
+        return Finding(what, f"not installed; get it with `pip install {what}`", fine=False)
+
+
+def _torchvision() -> Finding:
+    """torchvision and torch must be of one make; where they are not, all that newfound needs works all the same."""
+    if importlib.util.find_spec("torchvision") is None:
+        return Finding("torchvision's parts", "not installed; pretrained backbones need it", fine=False)
+    vision("torchvision")
+    if hasattr(torch.ops.torchvision, "roi_align"):
+        return Finding("torchvision's parts", "all loaded")
+    return Finding("torchvision's parts", "made for another torch; its compiled operators are missing, and not needed")
+
+
+def _compute() -> str:
+    cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} × {torch.cuda.get_device_name()}, {cores}"
+    if torch.backends.mps.is_available():
+        return f"Apple GPU, {cores}"
+    return f"no accelerator, {cores}"
+
+
+def _memory() -> str:
+    free = f"{shutil.disk_usage(_existing(cache.root())).free / 2**30:.0f} GiB free on the cache's disk"
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        return free
+    return f"{pages * size / 2**30:.0f} GiB, {free}"
+
+
+def _backbones() -> Finding:
+    names = [backbone.name for backbone in usable()]
+    return Finding("backbones", ", ".join(["small-resnet-18 (learns from your images)", *names]), fine=bool(names))
+
+
+def _writable(what: str, folder: Path) -> Finding:
+    try:
+        with tempfile.TemporaryFile(dir=_existing(folder)):
+            return Finding(what, f"{folder} can be written to")
+    except OSError as error:
+        return Finding(what, f"{folder} cannot be written to: {error.strerror}", fine=False)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists."""
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists())

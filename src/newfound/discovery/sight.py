@@ -1,0 +1,97 @@
+"""How images are looked at: by a network that learns from them, or by one that others have taught."""
+
+import logging
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+from newfound.data.collection import Collection
+from newfound.data.decoding import side
+from newfound.data.pictures import Pictures, listing
+from newfound.data.sources import Images, load
+from newfound.discovery.find import Progress
+from newfound.discovery.settings import StageOne
+from newfound.errors import InputError
+from newfound.networks.model import Model
+from newfound.networks.pretrained import LITE, Trunk, trunk
+from newfound.training.embedding import embed
+
+log = logging.getLogger("newfound")
+
+OWN = "small-resnet-18"
+SMALL, PIXELS = 64, 32
+"""Images up to so many pixels wide are for our own network, which is shown so many."""
+
+SAMPLE = 50
+"""Images whose size is looked at to choose a backbone."""
+
+
+def chosen(stage: StageOne, model: Model | None, sources: Iterable[Images | Pictures], labelled: bool) -> Trunk | None:
+    """The pretrained network that looks first; None: our own learns from the images.
+
+    Our own must be taught by labelled images; a model that was given has made the choice already.
+    """
+    if model is not None:
+        return model.trunk
+    if any(isinstance(source, Images) for source in sources):
+        if stage.backbone not in ("auto", OWN):
+            raise InputError(
+                f"These images are in memory, and {stage.backbone} looks at files. Write them to a folder and give "
+                f"that, or take {OWN}."
+            )
+        return None
+    wide = width(source for source in sources if isinstance(source, Pictures))
+    name = stage.backbone
+    if name == "auto":
+        name = OWN if wide <= SMALL and labelled else LITE
+        log.info(f"Backbone: {name}, since the images are about {wide} pixels wide; --backbone takes another.")
+    if name != OWN:
+        return trunk(name, weights=None if stage.weights is None else Path(stage.weights), size=stage.size)
+    if not labelled:
+        raise InputError(
+            f"{OWN} learns from labelled images, and none were given. Give some (--known), or take a backbone that "
+            "others have taught (`newfound backbones`)."
+        )
+    return None
+
+
+def width(sources: Iterable[Pictures]) -> int:
+    """The typical shorter side of images, or of the boxes in them, in pixels."""
+    sides: list[float] = []
+    for source in sources:
+        for row in range(0, len(source), max(1, len(source) // SAMPLE)):
+            box = source.boxes[row]
+            sides += [found for found in [min(box[2:]) if box else side(source.files[row])] if found is not None]
+    return round(statistics.median(sides)) if sides else 0
+
+
+def seen(source: Images | Pictures, eye: Trunk | None, size: int, device: str, progress: Progress) -> Collection:
+    """Images as the backbone will be given them. Classes, or a pile, of which nothing can be read are refused."""
+    kind = "labelled" if source.classes else "unlabelled"
+    if isinstance(source, Images):
+        return source
+    if eye is None:
+        found: Collection = load(source, size)
+    else:
+        log.info(f"Looking at {len(source)} {kind} images with {eye.name}, at {eye.size} pixels.")
+        found = embed(
+            source, eye, device=device, progress=lambda n: progress(f"look: {kind}", len(source), {"epoch": float(n)})
+        )
+    if not len(found):
+        raise InputError(
+            f"None of the {len(source)} images can be read. Needed: one or more. Check that they are whole, or save "
+            f"them as JPEG or PNG. Found: {listing(found.skipped)}."
+        )
+    if lost := sorted(set(range(len(source.classes))) - set(found.labels.tolist())):
+        raise InputError(
+            f"Classes without a readable image: {listing(repr(source.classes[row]) for row in lost)}. Needed: one or "
+            f"more of each. Replace the files, or take the classes away. Found: {listing(found.skipped)}."
+        )
+    return found
+
+
+def described(model: Model) -> str:
+    """The backbone, for people; what others have taught it must be said."""
+    if model.trunk is None:
+        return f"{OWN}, learnt from the labelled images"
+    return f"{model.trunk.name}, pretrained on other images, seen at {model.trunk.size} pixels"

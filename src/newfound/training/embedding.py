@@ -1,0 +1,122 @@
+"""Pictures become features: read, seen by a trunk, and remembered by their content."""
+
+import hashlib
+import itertools
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from torch import Tensor
+
+from newfound import cache
+from newfound.data.decoding import Box, decode, read, reason
+from newfound.data.embedded import Embedded
+from newfound.data.pictures import Pictures, without
+from newfound.data.store import Store
+from newfound.data.views import VIEWS, draws
+from newfound.errors import InputError
+from newfound.networks.pretrained import Trunk
+from newfound.training.loop import accelerator
+from newfound.types import generator
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AUGMENTED = 2
+"""Augmented views that are kept of each picture: as good as four on pretend-novel classes, for half the work."""
+
+CHUNK = 32
+"""Pictures that a trunk looks at together: more is no faster on CPUs."""
+
+VIEW = "cut"
+
+
+def embed(
+    pictures: Pictures, trunk: Trunk, *, device: str = "auto", progress: Callable[[int], None] = lambda done: None
+) -> Embedded:
+    """What a trunk says of every picture, in a few views.
+
+    Files are read and decoded by threads while the trunk looks at earlier ones; only some are in memory at a time. A
+    picture that was seen before, under whatever name, is not decoded again: an interrupted call loses one chunk.
+    `progress` is told how many are done.
+    """
+    store = Store(cache.root() / "features" / f"{trunk.digest}-{VIEW}-{AUGMENTED}", 1 + AUGMENTED, trunk.dim)
+    eye = trunk.to(accelerator(device).device)
+    keys: dict[int, bytes] = {}
+    reasons: dict[int, str] = {}
+    waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
+
+    def look(row: int) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None] | str:
+        try:
+            content, box = read(pictures.files[row]), pictures.boxes[row]
+            name = key(content, box)
+            return name, None if name in store else decode(content, trunk.size, box)
+        except Exception as error:  # Pillow's readers raise almost anything at a broken file
+            return reason(error)
+
+    def flush() -> None:
+        if waiting:
+            store.add([*waiting], views(eye, waiting))
+            waiting.clear()
+
+    with warnings.catch_warnings():  # here, not in `look`: filters are not per thread
+        warnings.simplefilter("ignore")  # odd metadata in pictures that Pillow reads well
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for row, seen in enumerate(ahead(look, range(len(pictures)), 3 * CHUNK)):
+            if isinstance(seen, str):
+                reasons[row] = seen
+            else:
+                keys[row] = seen[0]
+                if seen[1] is not None:
+                    waiting[seen[0]] = seen[1]
+            if len(waiting) == CHUNK:
+                flush()
+            progress(row + 1 - len(waiting))
+        flush()
+        progress(len(pictures))
+    return Embedded(without(pictures, reasons), store.open(), store.places([*keys.values()]), tuple(keys.values()))
+
+
+def key(content: bytes, box: Box | None) -> bytes:
+    """What a picture is known by: its file's bytes, and the part of it that is meant."""
+    part = "" if box is None else " ".join(map(float.hex, map(float, box)))
+    return hashlib.sha256(hashlib.sha256(content).digest() + part.encode()).digest()
+
+
+def views(trunk: Trunk, pictures: dict[bytes, UInt8[np.ndarray, "side side 3"]]) -> Float[Tensor, "n views dim"]:
+    """The calm record of each picture, then one of each augmented view, drawn by its key: the same at every call."""
+    device = next(trunk.parameters()).device
+    pixels = torch.from_numpy(np.stack([*pictures.values()])).permute(0, 3, 1, 2).to(device)
+
+    def draw(view: int) -> Tensor:
+        return torch.cat([draws(1, generator(name.hex(), view)) for name in pictures]).to(device)
+
+    seen = [VIEWS["plain" if view == 0 else VIEW](pixels, draw(view)) for view in range(1 + AUGMENTED)]
+    features = torch.stack([trunk(images) for images in seen], 1)
+    if not features.isfinite().all():
+        raise InputError(
+            f"The backbone {trunk.name} gives NaN or infinite features. Its weights are likely damaged: get them anew, "
+            "or take another (`newfound backbones`)."
+        )
+    return torch.cat([features.mean(1, keepdim=True), features[:, 1:]], 1).cpu()
+
+
+def ahead(work: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
+    """Results in order, computed by threads that run at most so many items ahead."""
+    pool, pending = ThreadPoolExecutor(), deque[Future[Result]]()
+    remaining = iter(items)
+    try:
+        for item in itertools.islice(remaining, most):
+            pending.append(pool.submit(work, item))
+        while pending:
+            yield pending.popleft().result()
+            for item in itertools.islice(remaining, 1):
+                pending.append(pool.submit(work, item))
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,86 @@
+"""Features on disk."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from newfound.data.store import Store
+from newfound.types import generator
+
+
+def keys(*words):
+    return [hashlib.sha256(word.encode()).digest() for word in words]
+
+
+def records(n, name="records"):
+    return torch.randn(n, 2, 3, generator=generator(name)).half().float()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store", views=2, dim=3)
+
+
+def test_what_was_added_is_found_again_by_its_key(store):
+    some = records(3)
+    store.add(keys("a", "b", "c"), some)
+    places = store.places(keys("c", "x", "a"))
+    assert places.tolist() == [2, -1, 0]
+    assert torch.equal(store.open()[places[[0, 2]]].float(), some[[2, 0]])
+
+
+def test_another_store_of_the_same_folder_finds_it_too(store, tmp_path):
+    other = Store(tmp_path / "store", views=2, dim=3)
+    store.add(keys("a"), records(1))
+    assert other.places(keys("a")).tolist() == [0]
+    assert torch.equal(other.open(), store.open())
+
+
+def test_a_key_that_is_there_keeps_its_record(store):
+    first, second = records(1), records(3, "others")
+    store.add(keys("a"), first)
+    store.add(keys("b", "a", "b"), second)
+    assert store.places(keys("a", "b")).tolist() == [0, 1]
+    assert torch.equal(store.open()[0].float(), first[0])
+    assert len(store.open()) == 2
+
+
+def test_an_empty_store_is_open_to_readers(store):
+    assert store.open().shape == (0, 2, 3)
+    assert store.places(keys("a")).tolist() == [-1]
+
+
+@pytest.mark.parametrize("torn", ["records", "keys"])
+def test_what_an_interruption_tore_is_written_over(store, tmp_path, torn):
+    store.add(keys("a"), records(1))
+    with (tmp_path / "store" / torn).open("ab") as file:
+        file.write(b"half of it")  # shorter than a record and than a key
+    again = Store(tmp_path / "store", views=2, dim=3)
+    assert again.places(keys("a")).tolist() == [0]
+    some = records(1, "later")
+    again.add(keys("b"), some)
+    fresh = Store(tmp_path / "store", views=2, dim=3)
+    assert fresh.places(keys("a", "b")).tolist() == [0, 1]
+    assert torch.equal(fresh.open()[1].float(), some[0])
+
+
+@pytest.mark.processes
+def test_processes_that_add_at_once_lose_nothing(tmp_path):
+    program = """
+import hashlib, sys, torch
+from pathlib import Path
+from newfound.data.store import Store
+store = Store(Path(sys.argv[1]), views=2, dim=3)
+for number in range(int(sys.argv[2]), 60, 2):
+    store.add([hashlib.sha256(str(number).encode()).digest()], torch.full((1, 2, 3), float(number)))
+"""
+    lines = [[sys.executable, "-c", program, str(tmp_path / "store"), str(first)] for first in (0, 1)]
+    for process in [subprocess.Popen(line) for line in lines]:
+        assert process.wait(120) == 0
+    store = Store(tmp_path / "store", views=2, dim=3)
+    places = store.places(keys(*map(str, range(60))))
+    assert sorted(places.tolist()) == list(range(60))
+    assert store.open()[places][:, 1, 2].tolist() == list(range(60))

@@ -1,0 +1,203 @@
+"""From image files to classes with a pretrained backbone: the real one, on drawings that lie in folders."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from newfound import discover, pretrain
+from newfound.data.pictures import pictures
+from newfound.data.sources import doodles
+from newfound.discovery.result import Discovery
+from newfound.discovery.settings import Run, StageOne
+from newfound.discovery.sight import OWN, chosen, width
+from newfound.errors import InputError
+from newfound.networks.model import Model
+from tests.commands import newfound
+from tests.needs import need
+
+STAGE = StageOne(backbone="efficientnet-lite0", size=64)
+RUN = Run(epochs=2, device="cpu")
+KNOWN, NOVEL, EACH = range(3), range(3, 6), 8
+
+
+def write(folder, classes, each=EACH, first=0, scale=4):
+    drawings = doodles("spare")
+    for label in classes:
+        for number in range(first, first + each):
+            path = folder / drawings.classes[label] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = drawings.pixels[100 * label + number, 0].numpy()
+            Image.fromarray(pixels).resize((28 * scale, 28 * scale)).save(path)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Folders of drawings, and a cache of their own for all tests here."""
+    root = tmp_path_factory.mktemp("files")
+    write(root / "known", KNOWN)
+    write(root / "new", NOVEL)
+    write(root / "more", NOVEL, each=2, first=50)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEWFOUND_CACHE", str(root / "cache"))
+        pretrain(root / "known", output=root / "model", stage=STAGE)
+        yield root
+
+
+def test_all_ways_to_discover_find_the_kinds_of_real_pictures(place, tmp_path):
+    """Debian's stamps of Tux Paint: photographs and drawings of real things."""
+    stamps = Path("/usr/share/tuxpaint/stamps")
+    need(stamps.is_dir(), "Debian's tuxpaint-stamps-default is not installed")
+    kinds = {"known": ("animals/birds", "food/fruit", "town/houses"), "new": ("animals/insects", "symbols/money")}
+    for part, folders in kinds.items():
+        for folder in folders:
+            (tmp_path / part / folder.split("/")[1]).mkdir(parents=True)
+            for file in sorted((stamps / folder).rglob("*.png"))[:16]:
+                (tmp_path / part / folder.split("/")[1] / file.name).write_bytes(file.read_bytes())
+    given = {"unlabelled": tmp_path / "new", "classes": 2, "run": Run(device="cpu"), "truth": True}
+    pretrain(tmp_path / "known", output=tmp_path / "model", stage=STAGE)
+    single = discover(known=tmp_path / "known", stage=STAGE, **given)
+    two = discover(model=tmp_path / "model", **given)
+    alone = discover(stage=STAGE, **given)
+    for found, known in ((single, 3), (two, 3), (alone, 0)):
+        assert found.paths == tuple(sorted(found.paths))
+        assert len(found.model.classes) == known
+        assert found.scores["accuracy"] > 0.7  # half would be chance
+        assert "pretrained" in found.facts["backbone"]
+    assert "single-stage" in single.facts["setting"]
+    assert "two-stage" in two.facts["setting"]
+    assert "no class is known" in alone.facts["setting"]
+
+
+def test_a_run_folder_predicts_files_it_has_never_seen(place):
+    found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN, output=place / "run")
+    loaded = Discovery.load(place / "run")
+    pd.testing.assert_frame_equal(loaded.predict(place / "new"), found.assignments())
+    table = loaded.predict(place / "more")
+    assert len(table) == 6
+    assert set(table["class"]) <= {"new-1", "new-2", "new-3"}
+
+
+def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(place, monkeypatch, tmp_path):
+    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 4)
+    found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN)
+    write(tmp_path, NOVEL, each=3)
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    tables, skipped = zip(*found.predictions(tmp_path), strict=True)
+    assert [len(table) for table in tables] == [3, 4, 2]  # the broken one is among the first four
+    assert [len(some) for some in skipped] == [1, 0, 0]
+    pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), found.predict(tmp_path))
+
+
+def test_a_list_with_boxes_keeps_paths_and_boxes_in_what_comes_out(place, tmp_path):
+    names = sorted((place / "new").rglob("*.png"))
+    lines = [f"{path},{x},0,56,112,{path.parent.name}" for path in names for x in (0, 56)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,x,y,width,height,label", *lines]) + "\n")
+    found = discover(
+        unlabelled=tmp_path / "list.csv", classes=3, run=RUN, stage=STAGE, truth=True, output=tmp_path / "run"
+    )
+    table = pd.read_csv(tmp_path / "run" / "assignments.csv")
+    assert list(table) == ["path", "x", "y", "width", "height", "class", "distance", "confidence"]
+    assert table["path"].tolist() == [str(path) for path in names for _ in "ab"]
+    assert table["x"].tolist() == [0, 56] * len(names)
+    assert found.truth == tuple(path.parent.name for path in names for _ in "ab")
+    assert Discovery.load(tmp_path / "run").boxes == found.boxes
+
+
+@pytest.mark.parametrize("method", ["openmix", "dual", "rs+openmix"])
+def test_a_method_that_needs_more_than_features_is_refused_before_anything_is_looked_at(place, method, monkeypatch):
+    monkeypatch.setattr("newfound.discovery.sight.embed", None)
+    with pytest.raises(InputError, match=r"needs more of an image than .* features.*rs.*--backbone small-resnet-18"):
+        discover(known=place / "known", unlabelled=place / "new", classes=3, stage=STAGE, run=Run(method=method))
+
+
+@pytest.mark.parametrize("method", ["rs+spacing", "ncl", "uno", "dtc", "joint", "kmeans"])
+def test_every_kind_of_method_that_begins_at_latents_runs_on_features(place, method):
+    given = {"model": place / "model"} if method == "dtc" else {"known": place / "known", "stage": STAGE}
+    found = discover(unlabelled=place / "new", classes=3, run=Run(method=method, epochs=1, device="cpu"), **given)
+    assert found.features.isfinite().all()
+    assert len(found.assignments()) == len(NOVEL) * EACH
+
+
+def test_labelled_pictures_may_not_lie_in_the_pile_under_another_name(place, tmp_path):
+    write(tmp_path / "new", NOVEL)
+    copy = next((place / "known").rglob("*.png"))
+    (tmp_path / "new" / "copy.png").write_bytes(
+        copy.read_bytes() + b"\0"
+    )  # other bytes, which hide it from a look at files
+    with pytest.raises(InputError, match="share no image"):
+        discover(known=place / "known", unlabelled=tmp_path / "new", classes=3, run=RUN, stage=StageOne(backbone=OWN))
+    (tmp_path / "new" / "copy.png").write_bytes(copy.read_bytes())
+    with pytest.raises(InputError, match="share no image"):
+        discover(known=place / "known", unlabelled=tmp_path / "new", classes=3, run=RUN, stage=STAGE)
+
+
+def test_the_model_folder_holds_no_pixel_and_no_file_name(place):
+    names = [path.stem for path in (place / "known").rglob("*.png")]
+    assert names
+    for path in (place / "model").iterdir():
+        content = path.read_bytes()
+        assert b".png" not in content
+        for file in (place / "known").rglob("*.png"):
+            with Image.open(file) as image:
+                row = image.convert("L").tobytes()[56 * 112 : 57 * 112]  # the middle line of the drawing
+            assert len(set(row)) == 1 or row not in content
+    assert Model.load(place / "model").statistics is not None
+
+
+def test_small_images_are_for_our_own_network_where_it_can_learn(tmp_path):
+    write(tmp_path / "small", KNOWN, each=2, scale=1)
+    write(tmp_path / "large", KNOWN, each=2, scale=4)
+    small, large = (pictures(tmp_path / name, labelled=True) for name in ("small", "large"))
+    assert (width([small]), width([large])) == (28, 112)
+    assert chosen(StageOne(), None, [small], labelled=True) is None
+    assert chosen(StageOne(), None, [small], labelled=False).name == "efficientnet-lite0"
+    assert chosen(StageOne(), None, [large], labelled=True).name == "efficientnet-lite0"
+    assert chosen(StageOne(backbone=OWN), None, [large], labelled=True) is None
+
+
+def test_our_own_network_cannot_learn_without_labels(place):
+    with pytest.raises(InputError, match=r"learns from labelled images.*--known"):
+        discover(unlabelled=place / "new", classes=3, run=RUN, stage=StageOne(backbone=OWN))
+
+
+def test_images_in_memory_are_for_our_own_network(place):
+    with pytest.raises(InputError, match="in memory"):
+        discover(unlabelled=doodles("novel"), known=doodles("spare"), classes=3, run=RUN, stage=STAGE)
+
+
+def test_a_pile_of_which_nothing_can_be_read_is_refused(place, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="None of the 1 images can be read"):
+        discover(unlabelled=tmp_path, classes=1, run=RUN, stage=STAGE)
+
+
+def test_a_class_of_which_nothing_can_be_read_is_refused(place, tmp_path):
+    write(tmp_path / "known", KNOWN, each=2)
+    (tmp_path / "known" / "broken").mkdir()
+    (tmp_path / "known" / "broken" / "1.png").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="Classes without a readable image: 'broken'"):
+        pretrain(tmp_path / "known", stage=STAGE)
+
+
+@pytest.mark.processes
+def test_the_commands_say_which_backbone_they_took(place):
+    words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 3, "--epochs", 1, "-o", "said"
+    done = newfound(*words, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "efficientnet-lite0" in done.stderr
+    assert "efficientnet-lite0" in (place / "said" / "report.html").read_text()
+    listed = newfound("backbones", cwd=place)
+    assert listed.returncode == 0, listed.stderr
+    assert "efficientnet-lite0" in listed.stdout
+    examined = newfound("doctor", cwd=place)
+    assert examined.returncode == 0, examined.stderr
+    assert "efficientnet-lite0" in examined.stdout
+    assert "amiss" not in examined.stdout
+
+
+def test_the_same_settings_give_the_same_latents(place):
+    runs = [discover(stage=STAGE, unlabelled=place / "new", classes=3, run=RUN) for _ in "ab"]
+    assert torch.equal(runs[0].features, runs[1].features)

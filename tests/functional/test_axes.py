@@ -1,0 +1,78 @@
+"""Axes along which classes lie apart."""
+
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from newfound.functional.axes import axes, tempered
+from newfound.types import generator
+
+
+def features(n=60, dim=12, name="features"):
+    return torch.randn(n, dim, generator=generator(name)).abs().double()
+
+
+def test_tempered_features_are_square_roots_of_unit_length():
+    x = torch.tensor([[4.0, -9.0, 0.0], [0.0, 0.0, 0.0]])
+    expected = torch.tensor([[2.0, -3.0, 0.0]]) / 13**0.5
+    torch.testing.assert_close(tempered(x)[:1], expected)
+    assert torch.equal(tempered(x)[1], torch.zeros(3))  # what has no direction keeps none
+
+
+def test_a_feature_s_unit_does_not_matter():
+    torch.testing.assert_close(tempered(7.3 * features()), tempered(features()))
+
+
+def test_without_a_spread_they_are_the_principal_axes():
+    x = features()
+    found = axes(x, 4)
+    ours = (x - found.centre) @ found.matrix
+    theirs = torch.from_numpy(PCA(4).fit_transform(x.numpy()))
+    torch.testing.assert_close(ours.abs(), theirs.abs())  # an axis may point either way
+
+
+def test_the_widest_axis_comes_first_and_none_sees_another():
+    x = features()
+    found = axes(x, 5)
+    covariance = torch.cov(((x - found.centre) @ found.matrix).T)
+    assert (covariance.diagonal().diff() <= 0).all()
+    torch.testing.assert_close(covariance, covariance.diagonal().diag(), atol=1e-10, rtol=0)
+
+
+def test_a_direction_in_which_classes_are_wide_counts_less():
+    x = features()
+    spread = torch.eye(12).double()
+    wide = spread.clone()
+    wide[0, 0] = 1e4
+    assert (axes(x, 12, wide).matrix[0].norm() / axes(x, 12, spread).matrix[0].norm()) < 0.02
+
+
+def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants_span(monkeypatch):
+    monkeypatch.setattr("newfound.functional.axes.SHRINK", 1e-9)
+    labels = torch.arange(90) % 3
+    centres = 8 * torch.randn(3, 6, generator=generator("centres"), dtype=torch.float64)
+    noise = torch.randn(90, 6, generator=generator("noise"), dtype=torch.float64) @ torch.diag(
+        torch.arange(1.0, 7).double()
+    )
+    x = centres[labels] + noise
+    rest = x - torch.stack([x[labels == k].mean(0) for k in range(3)])[labels]
+    found = axes(x, 2, rest.T @ rest / 87)
+    lda = LinearDiscriminantAnalysis(solver="eigen").fit(x.numpy(), labels.numpy())
+    theirs = torch.from_numpy(lda.scalings_[:, :2])
+    ours = torch.linalg.qr(found.matrix).Q
+    torch.testing.assert_close(ours @ (ours.T @ theirs), theirs, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "few"), [(4, 3), (1, 1)])
+def test_few_images_fill_few_axes(n, few):
+    assert axes(features(n), 10).matrix.shape == (12, few)
+
+
+def test_float32_is_enough():
+    x = features()
+    spread = torch.cov(features(name="known").T)
+    double, single = axes(x, 4, spread), axes(x.float(), 4, spread.float())
+    assert single.matrix.dtype == torch.float32
+    angles = torch.cosine_similarity(double.matrix.float(), single.matrix, dim=0)
+    torch.testing.assert_close(angles.abs(), torch.ones(4))

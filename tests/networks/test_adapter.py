@@ -1,0 +1,56 @@
+"""The backbone of features."""
+
+import torch
+import torch.nn.functional as F
+
+from newfound.functional.axes import axes, tempered
+from newfound.networks.adapter import Adapter
+from newfound.types import generator
+
+
+def features(n=20, dim=10):
+    return torch.rand(n, dim, generator=generator("features"))
+
+
+def aimed():
+    adapter = Adapter(inputs=10, dim=4, hidden=8)
+    adapter.aim(axes(tempered(features()), 4))
+    return adapter
+
+
+def test_it_starts_as_coordinates_along_its_axes_of_unit_length():
+    x = features()
+    found = axes(tempered(x), 4)
+    expected = torch.stack([F.normalize((row - found.centre) @ found.matrix, dim=0) for row in tempered(x)])
+    torch.testing.assert_close(aimed()(x).z, expected)
+
+
+def test_it_learns_from_its_start_on():
+    adapter = aimed()
+    target = torch.zeros(20, 4)
+    loss = (adapter(features()).z - target).square().sum()
+    loss.backward()
+    last = adapter.stages[0][-1]
+    assert last.weight.grad.abs().sum() > 0
+    torch.optim.SGD(adapter.parameters(), 0.05).step()
+    assert (adapter(features()).z - target).square().sum() < loss
+
+
+def test_its_axes_are_not_learnt_but_saved():
+    adapter = aimed()
+    assert {name for name, _ in adapter.named_parameters()} == {
+        "stages.0.0.weight",
+        "stages.0.0.bias",
+        "stages.0.2.weight",
+    }
+    again = Adapter(**adapter.settings())
+    again.load_state_dict(adapter.state_dict())
+    torch.testing.assert_close(again(features()).z, adapter(features()).z)
+
+
+def test_a_fresh_one_has_learnt_nothing_but_looks_along_the_same_axes():
+    adapter = aimed()
+    expected = adapter(features()).z
+    torch.nn.init.ones_(adapter.stages[0][-1].weight)
+    assert not torch.equal(adapter(features()).z, expected)
+    torch.testing.assert_close(adapter.fresh()(features()).z, expected)

