@@ -7,39 +7,27 @@ import subprocess
 import sys
 import time
 import tomllib
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from newfound.data.sources import doodles
 from newfound.discovery.trace import Trace
 from newfound.methods import METHODS
 from tests.commands import newfound
+from tests.data.pictures import write_doodles
 
 pytestmark = pytest.mark.processes
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
-
-
-def write_doodles(folder: Path, classes, each=EACH, first=0):
-    drawings = doodles("spare")
-    for row, (name, label) in enumerate(zip(drawings.names, drawings.labels.tolist(), strict=True)):
-        number = int(name.split("/")[1])
-        if label in classes and first <= number < first + each:
-            place = folder / drawings.classes[label] / f"{number}.png"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(drawings.pixels[row, 0].numpy()).save(place)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Folders of drawings, a model made from the known ones, and a finished run."""
     root = tmp_path_factory.mktemp("place")
-    write_doodles(root / "known", KNOWN)
-    write_doodles(root / "new", NOVEL)
+    write_doodles(root / "known", KNOWN, EACH)
+    write_doodles(root / "new", NOVEL, EACH)
     write_doodles(root / "more", NOVEL, each=4, first=50)
     small = "--size", 28, "--width", 4
     done = newfound("pretrain", "--known", "known", "-o", "model", "--pretrain-epochs", 2, *small, cwd=root)

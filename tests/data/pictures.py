@@ -1,13 +1,14 @@
 """Real image files for the tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from newfound.data.sources import doodles
 from tests.needs import need
 
 
@@ -45,3 +46,14 @@ def locked(root: Path, *names: str) -> Iterator[Path]:
         os.seteuid(person)
         for name in names:
             (root / name).chmod(0o755)
+
+
+def write_doodles(folder: Path, classes: Iterable[int], each: int, first: int = 0, scale: int = 1) -> None:
+    """Drawings of the spare categories as files, a folder a category, so many times as large as they are."""
+    drawings = doodles("spare")
+    for label in classes:
+        for number in range(first, first + each):
+            path = folder / drawings.classes[label] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = drawings.pixels[100 * label + number, 0].numpy()
+            Image.fromarray(pixels).resize((28 * scale, 28 * scale)).save(path)

@@ -48,8 +48,7 @@ def test_a_direction_in_which_classes_are_wide_counts_less():
     assert (axes(x, 12, wide).matrix[0].norm() / axes(x, 12, spread).matrix[0].norm()) < 0.02
 
 
-def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants_span(monkeypatch):
-    monkeypatch.setattr("newfound.functional.axes.SHRINK", 1e-9)
+def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants_span():
     labels = torch.arange(90) % 3
     centres = 8 * torch.randn(3, 6, generator=generator("centres"), dtype=torch.float64)
     noise = torch.randn(90, 6, generator=generator("noise"), dtype=torch.float64) @ torch.diag(
@@ -57,7 +56,7 @@ def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants
     )
     x = centres[labels] + noise
     rest = x - torch.stack([x[labels == k].mean(0) for k in range(3)])[labels]
-    found = axes(x, 2, rest.T @ rest / 87)
+    found = axes(x, 2, rest.T @ rest / 87, shrink=1e-9)
     lda = LinearDiscriminantAnalysis(solver="eigen").fit(x.numpy(), labels.numpy())
     theirs = torch.from_numpy(lda.scalings_[:, :2])
     ours = torch.linalg.qr(found.matrix).Q

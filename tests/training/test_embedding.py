@@ -1,5 +1,7 @@
 """Pictures become features, with the real trunk at a small size."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -132,6 +134,13 @@ def test_a_file_that_vanishes_meanwhile_is_told(lite, folder):
     found = embed(listed, lite)
     assert len(found) == 9
     assert "'b/3.png'" in found.pictures.skipped[0]
+
+
+def test_a_file_whose_name_is_no_text_is_told(lite, folder):
+    (folder / os.fsdecode(b"\xff.png")).write_bytes((folder / "a" / "0.png").read_bytes())
+    found = embed(pictures(folder, labelled=False), lite)
+    assert len(found) == 10
+    assert "not valid text" in found.pictures.skipped[0]
 
 
 def test_boxes_of_one_picture_are_pictures_of_their_own(lite, folder):

@@ -39,7 +39,7 @@ class Collection(Protocol):
     def marks(self) -> Sequence[bytes]:
         """For each something that is equal where the images are."""
 
-    def beside(self, labelled: Any) -> Dataset:
+    def beside(self, labelled: Any) -> Dataset:  # Any: the checker of the tests knows no Self here
         """The discovery set: the labelled images, if they take part (of the same kind, or None), then these with
         label −1.
         """

@@ -3,11 +3,12 @@
 import os
 import stat
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
 from newfound.errors import InputError
+
+Result = TypeVar("Result")
 
 ENDINGS = (".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Files taken for images. Pillow needs a plugin for HEIC: without it such photos are skipped aloud, not overlooked."""
@@ -72,25 +75,40 @@ def decode_all(
     if size < 1:
         raise InputError(f"The image size is {size}. Needed: the side of a square in pixels. Give 1 or more.")
 
-    def attempt(file: Path, box: Box | None) -> UInt8[np.ndarray, "side side 3"] | str:
-        try:
-            str(file).encode()  # fails for bytes that are no text, which could be neither printed nor saved later
-            return decode(read(file), size, box)
-        except Exception as error:  # Pillow's readers raise almost anything at a broken file
-            return reason(error)
+    def look(file: Path, box: Box | None) -> UInt8[np.ndarray, "side side 3"] | str:
+        return attempt(file, lambda content: decode(content, size, box))
 
     pixels = np.empty((len(files), 3, size, size), np.uint8)
     readable, reasons = 0, {}
-    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # here, not in `attempt`: filters are not per thread
-        warnings.simplefilter("ignore")  # odd metadata in pictures that Pillow reads well
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for row, result in enumerate(pool.map(attempt, files, boxes or [None] * len(files))):
+    with pillow(), ThreadPoolExecutor() as pool:
+        for row, result in enumerate(pool.map(look, files, boxes or [None] * len(files))):
             if isinstance(result, str):
                 reasons[row] = result
             else:
                 pixels[readable] = result.transpose(2, 0, 1)
                 readable += 1
     return torch.from_numpy(pixels[:readable]), reasons
+
+
+@contextmanager
+def pillow() -> Iterator[None]:
+    """Pillow as we want it: silent on odd metadata in pictures that it reads well, strict on those that would burst.
+
+    To be entered before threads begin: filters of warnings are not per thread.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def attempt(file: Path, work: Callable[[bytes], Result]) -> Result | str:
+    """What some work makes of a file's bytes, or the reason why it could not."""
+    try:
+        str(file).encode()  # fails for bytes that are no text, which could be neither printed nor saved later
+        return work(read(file))
+    except Exception as error:  # Pillow's readers raise almost anything at a broken file
+        return reason(error)
 
 
 def read(file: Path) -> bytes:

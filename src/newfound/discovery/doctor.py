@@ -5,7 +5,6 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +31,7 @@ def examine(*folders: Path) -> list[Finding]:
     places = {"cache": cache.root()} | {f"folder {folder}": folder for folder in folders}
     return [
         Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        *(_attempt(name, lambda name=name: version(name)) for name in PACKAGES),  # type: ignore[misc]  # name is bound
+        *map(_package, PACKAGES),
         _torchvision(),
         Finding("compute", _compute()),
         Finding("memory", _memory()),
@@ -41,11 +40,11 @@ def examine(*folders: Path) -> list[Finding]:
     ]
 
 
-def _attempt(what: str, look: Callable[[], str]) -> Finding:
+def _package(name: str) -> Finding:
     try:
-        return Finding(what, look())
+        return Finding(name, version(name))
     except PackageNotFoundError:
-        return Finding(what, f"not installed; get it with `pip install {what}`", fine=False)
+        return Finding(name, f"not installed; get it with `pip install {name}`", fine=False)
 
 
 def _torchvision() -> Finding:

@@ -2,7 +2,7 @@
 
 import logging
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from newfound.data.collection import Collection
@@ -26,7 +26,7 @@ SAMPLE = 50
 """Images whose size is looked at to choose a backbone."""
 
 
-def chosen(stage: StageOne, model: Model | None, sources: Iterable[Images | Pictures], labelled: bool) -> Trunk | None:
+def chosen(stage: StageOne, model: Model | None, sources: Sequence[Images | Pictures], labelled: bool) -> Trunk | None:
     """The pretrained network that looks first; None: our own learns from the images.
 
     Our own must be taught by labelled images; a model that was given has made the choice already.
@@ -40,9 +40,9 @@ def chosen(stage: StageOne, model: Model | None, sources: Iterable[Images | Pict
                 f"that, or take {OWN}."
             )
         return None
-    wide = width(source for source in sources if isinstance(source, Pictures))
     name = stage.backbone
     if name == "auto":
+        wide = width(source for source in sources if isinstance(source, Pictures))
         name = OWN if wide <= SMALL and labelled else LITE
         log.info(f"Backbone: {name}, since the images are about {wide} pixels wide; --backbone takes another.")
     if name != OWN:

@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from newfound.functional.geometry import whitening
+from newfound.functional.geometry import directions, whitening
 
 SHRINK = 3.0
 """How much of its mean eigenvalue is added to a covariance before it is inverted; decision 7."""
@@ -28,19 +27,17 @@ def tempered(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return F.normalize(x.sign() * x.abs().sqrt(), dim=1)
 
 
-def axes(x: Float[Tensor, "n d"], few: int, spread: Float[Tensor, "d d"] | None = None) -> Axes:
+def axes(x: Float[Tensor, "n d"], few: int, spread: Float[Tensor, "d d"] | None = None, shrink: float = SHRINK) -> Axes:
     """The principal axes of features, once what differs within a class is made small.
 
-        A = W V,   W = (S + λ mean(eig S) I)^(−½),   V: the first eigenvectors of W Cov(x) W
+        A = W V,   W = (S + ρ s̄ I)^−½,   V: the first eigenvectors of W Cov(x) W
 
-    S is the shared within-class covariance of the known classes; without it W = I. Fewer axes are given where the
-    features do not fill as many.
+    S is the shared within-class covariance of the known classes, s̄ its mean eigenvalue and ρ `shrink`; without it
+    W = I. Fewer axes are given where the features do not fill as many.
     """
     centre = x.mean(0)
     rest = (x - centre).double()
-    white = torch.eye(x.shape[1], dtype=torch.float64, device=x.device)
-    if spread is not None:
-        white = whitening(spread.double(), SHRINK)
-    values, vectors = torch.linalg.eigh(white @ (rest.T @ rest) @ white)
-    filled = int((values > values[-1] * 1e-9).sum())
-    return Axes(centre, (white @ vectors.flip(1)[:, : max(1, min(few, filled))]).to(x.dtype))
+    if spread is None:
+        return Axes(centre, directions(rest)[:, :few].to(x.dtype))
+    white = whitening(spread.double(), shrink)
+    return Axes(centre, (white @ directions(rest @ white)[:, :few]).to(x.dtype))

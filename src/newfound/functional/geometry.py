@@ -69,13 +69,23 @@ def principal(x: Float[Tensor, "n dim"], k: int) -> Float[Tensor, "n {k}"]:
 
         (X − x̄) V,   V the first k eigenvectors of (X − x̄)ᵀ(X − x̄)
 
-    Each direction is turned so that its largest entry is positive. Where dim < k the coordinates beyond are 0.
+    Where X fills fewer directions the coordinates beyond are 0.
     """
     X = _exact(x)
     X = X - X.mean(0)
-    V = torch.linalg.eigh(X.T @ X).eigenvectors.flip(1)[:, :k]
-    V = V * V.gather(0, V.abs().argmax(0, keepdim=True)).sign()
+    V = directions(X)[:, :k]
     return F.pad(X @ V, (0, k - V.shape[1])).to(x)
+
+
+def directions(X: Float[Tensor, "n dim"]) -> Float[Tensor, "dim filled"]:
+    """Eigenvectors of XᵀX, the widest first, each turned so that its largest entry is positive.
+
+    Those along which X does not reach at all are left out, but one is given at least.
+    """
+    values, V = torch.linalg.eigh(X.T @ X)
+    filled = max(1, int((values > values[-1] * 1e-12).sum()))
+    V = V.flip(1)[:, :filled]
+    return V * V.gather(0, V.abs().argmax(0, keepdim=True)).sign()
 
 
 def target_distance(prototypes: Float[Tensor, "c dim"], alpha: float, cap: float | None = None) -> float:

@@ -131,7 +131,7 @@ def usable() -> list[Usable]:
 
 
 LITE_MEAN, LITE_STD = [127 / 255] * 3, [128 / 255] * 3
-"""As its teachers scaled images, (x − 127) / 128; ImageNet's usual colours cost 7 points of accuracy on CIFAR-10."""
+"""As its teachers scaled images, (x − 127) / 128, not by ImageNet's usual colours."""
 
 
 def _known() -> set[str]:

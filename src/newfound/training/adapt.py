@@ -16,7 +16,7 @@ from newfound.networks.pretrained import Trunk
 from newfound.types import seeded
 
 FEW = 48
-"""Axes that features are seen along: 32 to 64 are alike for 16 and for 40 classes; decision 7."""
+"""Axes that features are seen along; decision 7."""
 
 SHARPNESS = 10.0
 """What the cosine to a class's mean is multiplied by to be a score: the adapter's unit latents have no scale."""
@@ -24,8 +24,7 @@ SHARPNESS = 10.0
 
 def measured(labelled: Embedded, trunk: Trunk, seed: int = 0) -> Model:
     """What is known of labelled pictures, in a form that holds none of them."""
-    x, labels = tempered(labelled.features()), labelled.pictures.labels
-    classes = labelled.pictures.classes
+    x, labels, classes = tempered(labelled.features()), labelled.labels, labelled.classes
     centres, counts = means(x, labels, len(classes))
     spread = covariance(x, labels, centres)
     enough = counts >= ENOUGH

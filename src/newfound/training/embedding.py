@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,11 +10,10 @@ from typing import TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
-from PIL import Image
 from torch import Tensor
 
 from newfound import cache
-from newfound.data.decoding import Box, decode, read, reason
+from newfound.data.decoding import Box, attempt, decode, pillow
 from newfound.data.embedded import Embedded
 from newfound.data.pictures import Pictures, without
 from newfound.data.store import Store
@@ -29,10 +27,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AUGMENTED = 2
-"""Augmented views that are kept of each picture: as good as four on pretend-novel classes, for half the work."""
+"""Augmented views that are kept of each picture: as few as methods of two views need, since each costs a look."""
 
 CHUNK = 32
-"""Pictures that a trunk looks at together: more is no faster on CPUs."""
+"""Pictures that a trunk looks at together, and at most so many are lost when it is interrupted."""
 
 VIEW = "cut"
 
@@ -53,21 +51,20 @@ def embed(
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
 
     def look(row: int) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None] | str:
-        try:
-            content, box = read(pictures.files[row]), pictures.boxes[row]
+        box = pictures.boxes[row]
+
+        def known_or_decoded(content: bytes) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None]:
             name = key(content, box)
             return name, None if name in store else decode(content, trunk.size, box)
-        except Exception as error:  # Pillow's readers raise almost anything at a broken file
-            return reason(error)
+
+        return attempt(pictures.files[row], known_or_decoded)
 
     def flush() -> None:
         if waiting:
             store.add([*waiting], views(eye, waiting))
             waiting.clear()
 
-    with warnings.catch_warnings():  # here, not in `look`: filters are not per thread
-        warnings.simplefilter("ignore")  # odd metadata in pictures that Pillow reads well
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
+    with pillow():
         for row, seen in enumerate(ahead(look, range(len(pictures)), 3 * CHUNK)):
             if isinstance(seen, str):
                 reasons[row] = seen

@@ -16,6 +16,7 @@ from newfound.discovery.sight import OWN, chosen, width
 from newfound.errors import InputError
 from newfound.networks.model import Model
 from tests.commands import newfound
+from tests.data.pictures import write_doodles
 from tests.needs import need
 
 STAGE = StageOne(backbone="efficientnet-lite0", size=64)
@@ -23,23 +24,13 @@ RUN = Run(epochs=2, device="cpu")
 KNOWN, NOVEL, EACH = range(3), range(3, 6), 8
 
 
-def write(folder, classes, each=EACH, first=0, scale=4):
-    drawings = doodles("spare")
-    for label in classes:
-        for number in range(first, first + each):
-            path = folder / drawings.classes[label] / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = drawings.pixels[100 * label + number, 0].numpy()
-            Image.fromarray(pixels).resize((28 * scale, 28 * scale)).save(path)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Folders of drawings, and a cache of their own for all tests here."""
     root = tmp_path_factory.mktemp("files")
-    write(root / "known", KNOWN)
-    write(root / "new", NOVEL)
-    write(root / "more", NOVEL, each=2, first=50)
+    write_doodles(root / "known", KNOWN, each=EACH, scale=4)
+    write_doodles(root / "new", NOVEL, each=EACH, scale=4)
+    write_doodles(root / "more", NOVEL, each=2, first=50, scale=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEWFOUND_CACHE", str(root / "cache"))
         pretrain(root / "known", output=root / "model", stage=STAGE)
@@ -83,7 +74,7 @@ def test_a_run_folder_predicts_files_it_has_never_seen(place):
 def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(place, monkeypatch, tmp_path):
     monkeypatch.setattr("newfound.discovery.result.TOGETHER", 4)
     found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN)
-    write(tmp_path, NOVEL, each=3)
+    write_doodles(tmp_path, NOVEL, each=3, scale=4)
     (tmp_path / "broken.png").write_bytes(b"nothing")
     tables, skipped = zip(*found.predictions(tmp_path), strict=True)
     assert [len(table) for table in tables] == [3, 4, 2]  # the broken one is among the first four
@@ -122,7 +113,7 @@ def test_every_kind_of_method_that_begins_at_latents_runs_on_features(place, met
 
 
 def test_labelled_pictures_may_not_lie_in_the_pile_under_another_name(place, tmp_path):
-    write(tmp_path / "new", NOVEL)
+    write_doodles(tmp_path / "new", NOVEL, each=EACH, scale=4)
     copy = next((place / "known").rglob("*.png"))
     (tmp_path / "new" / "copy.png").write_bytes(
         copy.read_bytes() + b"\0"
@@ -148,8 +139,8 @@ def test_the_model_folder_holds_no_pixel_and_no_file_name(place):
 
 
 def test_small_images_are_for_our_own_network_where_it_can_learn(tmp_path):
-    write(tmp_path / "small", KNOWN, each=2, scale=1)
-    write(tmp_path / "large", KNOWN, each=2, scale=4)
+    write_doodles(tmp_path / "small", KNOWN, each=2, scale=1)
+    write_doodles(tmp_path / "large", KNOWN, each=2, scale=4)
     small, large = (pictures(tmp_path / name, labelled=True) for name in ("small", "large"))
     assert (width([small]), width([large])) == (28, 112)
     assert chosen(StageOne(), None, [small], labelled=True) is None
@@ -175,7 +166,7 @@ def test_a_pile_of_which_nothing_can_be_read_is_refused(place, tmp_path):
 
 
 def test_a_class_of_which_nothing_can_be_read_is_refused(place, tmp_path):
-    write(tmp_path / "known", KNOWN, each=2)
+    write_doodles(tmp_path / "known", KNOWN, each=2, scale=4)
     (tmp_path / "known" / "broken").mkdir()
     (tmp_path / "known" / "broken" / "1.png").write_bytes(b"nothing")
     with pytest.raises(InputError, match="Classes without a readable image: 'broken'"):
