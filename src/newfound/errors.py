@@ -13,3 +13,9 @@ def choices(word: object, possible: Iterable[str]) -> str:
     words = [*possible]
     near = difflib.get_close_matches(str(word), words, n=1)
     return f"There are: {', '.join(words)}." + (f" Did you mean {near[0]}?" if near else "")
+
+
+def listing(items: Iterable[str]) -> str:
+    """The first three, and how many more there are."""
+    items = list(items)
+    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")

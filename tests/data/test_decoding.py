@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
-from newfound.data.decoding import Box, decode, decode_all, image_names
+from newfound.data.decoding import Box, decode, decode_all, image_names, side
 from newfound.errors import InputError
 from tests.data.pictures import locked, picture, save
 
@@ -225,8 +225,8 @@ def circular(path):
         ("photo.heic", lambda path: path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(99)), "save it as JPEG or PNG"),
         ("cut.jpg", truncated, "truncated"),
         ("cut.png", truncated, "truncated"),
-        ("cut.webp", truncated, ""),
-        ("cut.tif", truncated, ""),
+        ("cut.webp", truncated, "damaged ("),
+        ("cut.tif", truncated, "damaged ("),
         ("fractions.tif", fraction, "save it with 8 or 16 bits"),
         ("link.png", dangling, "No such file"),
         ("loop.png", circular, "Too many levels of symbolic links"),
@@ -246,6 +246,18 @@ def test_a_file_that_cannot_be_read_is_skipped_with_its_reason(tmp_path, monkeyp
     assert str(tmp_path) not in reasons[0]
     assert torch.equal(pixels[0], torch.from_numpy(np.array(picture(1, 4, 4))).permute(2, 0, 1))
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, dangling, circular, truncated, lambda path: path.touch()])
+def test_the_side_of_a_picture_is_its_shorter_one_and_nobody_waits_for_a_pipe(tmp_path, make):
+    assert side(save(tmp_path / "tall.png", picture(0, 3, 8))) == 3
+    make(tmp_path / "odd.png")
+    assert side(tmp_path / "odd.png") in (None, 200)  # the header of a file that was cut is whole
+
+
+def test_a_picture_too_large_to_be_read_has_no_side(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    assert side(save(tmp_path / "bomb.png", picture(0, 11, 11))) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")

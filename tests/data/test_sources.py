@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from newfound.data.collection import check_read
 from newfound.data.decoding import Box
-from newfound.data.pictures import Pictures
-from newfound.data.sources import Images, arrays, class_folders, doodles, folder_truth, load, pile
+from newfound.data.pictures import NEEDED, Pictures, first_folders, pictures
+from newfound.data.sources import Images, arrays, doodles, load
 from newfound.errors import InputError
 from tests.data.pictures import locked, picture, save
 
@@ -24,10 +25,18 @@ AWKWARD = (
 )
 
 
+def read(root, size, *, labelled):
+    """Images in memory, or the refusal of what cannot be used, as a discovery reads them."""
+    listed = pictures(root, labelled=labelled)
+    images = load(listed, size)
+    check_read(images, len(listed))
+    return images
+
+
 def test_each_folder_is_a_class_and_its_images_lie_anywhere_below(tmp_path):
     for name in ("whelk/2.png", "crab/b/deep/1.png", "crab/a.png", "whelk/10.png"):
         save(tmp_path / name)
-    images = class_folders(tmp_path, 8)
+    images = read(tmp_path, 8, labelled=True)
     assert images.classes == ("crab", "whelk")
     assert images.names == ("crab/a.png", "crab/b/deep/1.png", "whelk/10.png", "whelk/2.png")
     assert images.labels.tolist() == [0, 0, 1, 1]
@@ -39,7 +48,7 @@ def test_each_folder_is_a_class_and_its_images_lie_anywhere_below(tmp_path):
 def test_a_pile_has_no_labels(tmp_path):
     for name in ("b.png", "a/c.jpg", "a/b/d.webp"):
         save(tmp_path / name)
-    images = pile(str(tmp_path), 8)
+    images = read(str(tmp_path), 8, labelled=False)
     assert images.names == ("a/b/d.webp", "a/c.jpg", "b.png")
     assert images.labels.tolist() == [-1, -1, -1]
     assert images.classes == ()
@@ -48,14 +57,14 @@ def test_a_pile_has_no_labels(tmp_path):
 def test_names_may_hold_anything(tmp_path):
     for name in AWKWARD:
         save(tmp_path / f"it's a\n{AWKWARD[3]}" / name)
-    assert set(pile(tmp_path / f"it's a\n{AWKWARD[3]}", 4).names) == set(AWKWARD)
-    assert class_folders(tmp_path, 4).classes == (f"it's a\n{AWKWARD[3]}",)
+    assert set(read(tmp_path / f"it's a\n{AWKWARD[3]}", 4, labelled=False).names) == set(AWKWARD)
+    assert read(tmp_path, 4, labelled=True).classes == (f"it's a\n{AWKWARD[3]}",)
 
 
 def test_each_row_is_the_picture_that_its_name_says(tmp_path):
     for seed, name in enumerate(("c/1.png", "a/1.png", "b/1.png")):
         save(tmp_path / name, picture(seed, 6, 6))
-    images = class_folders(tmp_path, 6)
+    images = read(tmp_path, 6, labelled=True)
     for name, seed in (("a/1.png", 1), ("b/1.png", 2), ("c/1.png", 0)):
         seen = images.pixels[images.names.index(name)].permute(1, 2, 0).numpy()
         assert (seen == np.asarray(picture(seed, 6, 6))).all()
@@ -65,14 +74,14 @@ def test_files_that_cannot_be_read_are_told_and_left_out(tmp_path):
     for name in ("crab/1.png", "crab/3.png", "whelk/1.png", "stray.png"):
         save(tmp_path / name)
     (tmp_path / "crab/2\n.png").touch()
-    images = class_folders(tmp_path, 4)
+    images = read(tmp_path, 4, labelled=True)
     assert images.names == ("crab/1.png", "crab/3.png", "whelk/1.png")
     assert images.labels.tolist() == [0, 0, 1]
     assert images.skipped == (
         r"'crab/2\n.png': the file is empty",
         "'stray.png': lies beside the class folders, not in one",
     )
-    assert pile(tmp_path, 4).skipped == images.skipped[:1]
+    assert read(tmp_path, 4, labelled=False).skipped == images.skipped[:1]
 
 
 def test_a_folder_that_cannot_be_opened_is_told_and_left_out(tmp_path):
@@ -80,7 +89,7 @@ def test_a_folder_that_cannot_be_opened_is_told_and_left_out(tmp_path):
         save(tmp_path / name)
     (tmp_path / "whelk/5.png").touch()
     with locked(tmp_path, "crab/deep", "eel") as root:
-        images, loose = class_folders(root, 4), pile(root, 4)
+        images, loose = read(root, 4, labelled=True), read(root, 4, labelled=False)
     assert images.names == loose.names == ("crab/1.png", "whelk/4.png")
     assert images.classes == ("crab", "whelk")
     assert images.skipped == loose.skipped
@@ -159,43 +168,56 @@ def all_broken(root):
 
 
 @pytest.mark.parametrize(
-    ("reader", "make", "found"),
+    ("labelled", "make", "found"),
     [
-        (class_folders, nothing, "does not exist. Needed: a folder of images. Check"),
-        (class_folders, file, "is a file. Needed: a folder of images. Check"),
-        (class_folders, empty, "holds 0 images and no folders. Needed: a folder for each class"),
-        (class_folders, loose, "holds 1 images and no folders. Needed: a folder for each class"),
-        (class_folders, hollow, "'whelk'. Needed: files ending in .avif"),
-        (class_folders, broken, "'whelk'. Needed: one or more in each."),
-        (class_folders, broken, "Found: 'whelk/0.jpg': the file is empty, 'whelk/1.jpg': the file is empty"),
-        (class_folders, broken, "and 2 more"),
-        (pile, nothing, "does not exist. Needed: a folder of images. Check"),
-        (pile, file, "is a file. Needed: a folder of images. Check"),
-        (pile, empty, "holds no images. Needed: files ending in .avif"),
-        (pile, notes, "holds no images. Needed: files ending in .avif"),
-        (pile, all_broken, "None of the 5 images"),
-        (pile, all_broken, "'0.jpg': not an image that Pillow knows"),
+        (True, nothing, f"does not exist. Needed: {NEEDED}. Check"),
+        (True, file, f"is a file. Needed: {NEEDED}. Check"),
+        (True, empty, "holds 0 images and no folders. Needed: a folder for each class"),
+        (True, loose, "holds 1 images and no folders. Needed: a folder for each class"),
+        (True, hollow, "'whelk'. Needed: files ending in .avif"),
+        (False, nothing, f"does not exist. Needed: {NEEDED}. Check"),
+        (False, file, f"is a file. Needed: {NEEDED}. Check"),
+        (False, empty, "holds no images. Needed: files ending in .avif"),
+        (False, notes, "holds no images. Needed: files ending in .avif"),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_refused_with_what_was_found(tmp_path, reader, make, found):
+def test_a_folder_that_cannot_be_used_is_refused_with_what_was_found(tmp_path, labelled, make, found):
     make(tmp_path / "photos")
     with pytest.raises(InputError) as refusal:
-        reader(tmp_path / "photos", 8)
+        read(tmp_path / "photos", 8, labelled=labelled)
     assert found in str(refusal.value)
     assert str(tmp_path / "photos") in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("labelled", "make", "found"),
+    [
+        (True, broken, "Classes without a readable image: 'whelk'. Needed: one or more of each."),
+        (True, broken, "Found: 'crab/2.png': the file is empty, 'whelk/0.jpg': the file is empty, 'whelk/1.jpg"),
+        (True, broken, "'whelk/1.jpg': the file is empty and 3 more."),
+        (False, all_broken, "None of the 5 images"),
+        (False, all_broken, "Found: '0.jpg': not an image that Pillow knows"),
+        (False, all_broken, "and 2 more"),
+    ],
+)
+def test_images_that_cannot_be_read_are_refused_with_what_was_found(tmp_path, labelled, make, found):
+    make(tmp_path / "photos")
+    with pytest.raises(InputError) as refusal:
+        read(tmp_path / "photos", 8, labelled=labelled)
+    assert found in str(refusal.value)
 
 
 def test_a_tilde_means_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     save(tmp_path / "photos/1.png")
-    assert pile("~/photos", 4).names == ("1.png",)
+    assert read("~/photos", 4, labelled=False).names == ("1.png",)
 
 
 def test_the_truth_of_a_pile_is_its_first_folder(tmp_path):
     for name in ("whelk/1.png", "crab/deep/whelk/2.png", "crab/3.png"):
         save(tmp_path / name)
-    truth, classes = folder_truth(pile(tmp_path, 4))
+    truth, classes = first_folders(read(tmp_path, 4, labelled=False).names)
     assert classes == ("crab", "whelk")
     assert truth.tolist() == [0, 0, 1]
 
@@ -204,7 +226,7 @@ def test_there_is_no_truth_where_images_lie_in_no_folder(tmp_path):
     for name in ("whelk/1.png", "2.png"):
         save(tmp_path / name)
     with pytest.raises(InputError, match=r"'2\.png'\. Needed, to know the truth"):
-        folder_truth(pile(tmp_path, 4))
+        first_folders(read(tmp_path, 4, labelled=False).names)
 
 
 def test_picking_takes_rows_in_their_order():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from newfound.data import splits
 from newfound.data.cifar import cifar
 from newfound.data.sources import arrays
 from newfound.data.splits import CIFAR_SPLITS, by_class, check_apart, check_leaks, cifar_split
@@ -177,6 +178,22 @@ def test_no_file_is_opened_when_folders_share_a_path(folders, monkeypatch):
     monkeypatch.setattr("newfound.data.splits.digest", lambda path: pytest.fail("read a file"))
     with pytest.raises(InputError):
         check_apart(folders[0], folders[0])
+
+
+@pytest.mark.parametrize("seam", ["size", "digest"])
+def test_files_that_vanish_while_they_are_compared_are_no_shared_images(folders, monkeypatch, seam):
+    known, unlabelled = folders
+    shutil.copy(known / "crab/1.bmp", unlabelled / "a/copy.bmp")
+    shutil.copy(known / "whelk/1.bmp", unlabelled / "a/other copy.bmp")
+    looked = getattr(splits, seam)
+
+    def look(path):
+        (unlabelled / "a/copy.bmp").unlink(missing_ok=True)
+        return looked(path)
+
+    monkeypatch.setattr(splits, seam, look)
+    with pytest.raises(InputError, match=r"unlabelled \(1\): .*other copy"):
+        check_apart(known, unlabelled)
 
 
 def test_a_missing_folder_is_refused(tmp_path, folders):

@@ -1,11 +1,15 @@
 """Features on disk."""
 
+import errno
 import hashlib
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
+from filelock import FileLock
 
 from newfound.data.store import Store
 from newfound.types import generator
@@ -33,10 +37,52 @@ def test_what_was_added_is_found_again_by_its_key(store):
 
 
 def test_another_store_of_the_same_folder_finds_it_too(store, tmp_path):
-    other = Store(tmp_path / "store", views=2, dim=3)
+    other, another = (Store(tmp_path / "store", views=2, dim=3) for _ in "ab")
     store.add(keys("a"), records(1))
     assert other.places(keys("a")).tolist() == [0]
-    assert torch.equal(other.open(), store.open())
+    assert torch.equal(another.open(), store.open())
+
+
+def test_it_holds_what_was_added_and_what_was_there_when_it_was_opened(store, tmp_path):
+    (a, b), late = keys("a", "b"), Store(tmp_path / "store", views=2, dim=3)
+    store.add([a], records(1))
+    assert a in store
+    assert b not in store
+    assert a not in late  # nobody asked the disk again
+    assert late.places([a]).tolist() == [0]
+    assert a in late
+    assert a in Store(tmp_path / "store", views=2, dim=3)
+
+
+def test_a_record_that_did_not_reach_the_disk_has_no_key(store, tmp_path, monkeypatch):
+    store.add(keys("a"), records(1))
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        store.add(keys("b"), records(1))
+    again = Store(tmp_path / "store", views=2, dim=3)
+    assert again.places(keys("a", "b")).tolist() == [0, -1]
+
+
+def test_who_adds_waits_while_another_does(store, tmp_path):
+    with FileLock(tmp_path / "store" / "lock"):
+        adding = threading.Thread(target=store.add, args=(keys("a"), records(1)))
+        adding.start()
+        adding.join(0.3)
+        assert adding.is_alive()
+        assert not (tmp_path / "store" / "keys").read_bytes()
+    adding.join(30)
+    assert store.places(keys("a")).tolist() == [0]
+
+
+def test_changing_what_was_opened_changes_nothing_on_the_disk(store):
+    some = records(2)
+    store.add(keys("a", "b"), some)
+    store.open().zero_()
+    assert torch.equal(store.open().float(), some)
 
 
 def test_a_key_that_is_there_keeps_its_record(store):

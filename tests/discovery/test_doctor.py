@@ -1,6 +1,11 @@
 """What this machine has."""
 
+import importlib.util
 import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +49,52 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
         found = doctor._writable("folder", root / "mine")
     assert not found.fine
     assert "cannot be written to" in found.found
+
+
+def test_the_nearest_folder_that_exists_decides():
+    with tempfile.TemporaryDirectory() as place:
+        for name, rights in (("open", 0o777), ("open/shut", 0o755)):
+            (Path(place) / name).mkdir()
+            (Path(place) / name).chmod(rights)
+        with locked(Path(place), "open/shut"):
+            found = {name: doctor._writable("folder", Path(place) / name) for name in ("open/new/er", "open/shut")}
+    assert found["open/new/er"].fine
+    assert not found["open/shut"].fine
+
+
+def test_the_cache_is_looked_at_too(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    assert by_name(examine())["cache"] == Finding("cache", f"{tmp_path / 'cache'} can be written to")
+
+
+def test_torchvision_that_was_made_for_another_torch_is_told_and_no_obstacle(monkeypatch):
+    for parts, told in ({"roi_align": None}, "all loaded"), ({}, "made for another torch"):
+        operators = SimpleNamespace(torchvision=SimpleNamespace(**parts))
+        monkeypatch.setattr(doctor, "torch", SimpleNamespace(ops=operators))
+        found = doctor._torchvision()
+        assert found.fine
+        assert told in found.found
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not doctor._torchvision().fine
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "told"), [(True, False, "2 × a GPU, "), (False, True, "Apple GPU, "), (False, False, "no accel")]
+)
+def test_the_fastest_thing_that_computes_is_named(monkeypatch, cuda, mps, told):
+    gpus = SimpleNamespace(is_available=lambda: cuda, device_count=lambda: 2, get_device_name=lambda: "a GPU")
+    backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: mps))
+    monkeypatch.setattr(doctor, "torch", SimpleNamespace(cuda=gpus, backends=backends, get_num_threads=lambda: 77))
+    assert doctor._compute().startswith(told)
+    assert doctor._compute().endswith(f"{os.cpu_count()} cores, 77 threads")
+
+
+def test_memory_and_what_is_free_where_the_cache_is_are_told_in_gib(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "not yet"))
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**21, "SC_PAGE_SIZE": 4096}.get)
+    disks = {tmp_path: SimpleNamespace(total=2**40, free=5 * 2**30)}
+    monkeypatch.setattr(shutil, "disk_usage", disks.get)
+    assert doctor._memory() == "8 GiB, 5 GiB free on the cache's disk"
 
 
 @pytest.mark.parametrize("missing", [AttributeError, ValueError, OSError])

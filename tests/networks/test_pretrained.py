@@ -92,15 +92,32 @@ def test_any_network_of_timm_loads_from_a_file(tmp_path, nothing):
     found = trunk("test_resnet", weights=tmp_path / "weights.safetensors", size=64)
     images = torch.rand(2, 3, 64, 64, generator=generator("file"))
     network.reset_classifier(0)
-    expected = network.eval()((images - found.mean) / found.std)
+    expected = network.eval()((images - 0.5) / 0.5)
     torch.testing.assert_close(found(images), expected)
+    assert found.size == 64
+    assert trunk("test_resnet", weights=tmp_path / "weights.safetensors").size == 160
+
+
+def test_each_network_is_shown_the_colours_it_was_taught_with(tmp_path, nothing):
+    save_file(vision("timm").create_model("test_efficientnet").state_dict(), tmp_path / "weights.safetensors")
+    found = trunk("test_efficientnet", weights=tmp_path / "weights.safetensors")
+    torch.testing.assert_close(found.mean.flatten(), torch.tensor([0.485, 0.456, 0.406]))  # ImageNet's
+    torch.testing.assert_close(found.std.flatten(), torch.tensor([0.229, 0.224, 0.225]))
+
+
+def test_other_weights_may_be_given_to_efficientnet_lite0(lite, tmp_path):
+    state = {name: tensor.contiguous() for name, tensor in pretrained._packaged().items()}
+    state["conv_stem.weight"] = 2 * state["conv_stem.weight"]
+    save_file(state, tmp_path / "weights.safetensors")
+    found = trunk(weights=tmp_path / "weights.safetensors")
+    torch.testing.assert_close(found.network.conv_stem.weight, 2 * lite.network.conv_stem.weight)
 
 
 def test_a_transformer_of_fixed_size_is_built_at_the_size_asked_for(tmp_path, nothing):
-    network = vision("timm").create_model("test_vit", img_size=64)
+    network = vision("timm").create_model("deit_tiny_patch16_224", img_size=32)
     save_file(network.state_dict(), tmp_path / "weights.safetensors")
-    found = trunk("test_vit", weights=tmp_path / "weights.safetensors", size=64)
-    assert found(torch.rand(1, 3, 64, 64, generator=generator("vit"))).shape == (1, found.dim)
+    found = trunk("deit_tiny_patch16_224", weights=tmp_path / "weights.safetensors", size=32)
+    assert found(torch.rand(1, 3, 32, 32, generator=generator("vit"))).shape == (1, found.dim)
 
 
 def test_weights_of_another_network_are_refused(tmp_path, nothing):
@@ -139,16 +156,41 @@ def test_a_hub_that_does_not_answer_is_out_of_reach(monkeypatch, tmp_path):
         assert pretrained._reachable()
 
 
-def test_what_is_usable_names_the_package_and_what_the_cache_holds(monkeypatch, tmp_path, nothing):
-    assert [backbone.name for backbone in usable()] == [LITE]
-    folder = tmp_path / "models--timm--test_resnet.r160_in1k"
+def test_a_hub_is_not_asked_by_who_wants_to_stay_offline(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("asked"))
+    assert not pretrained._reachable()
+
+
+def cached(root, name):
+    """A folder of the hub's cache for a network, without its weights yet."""
+    folder = root / f"models--timm--{name}"
     snapshot = folder / "snapshots" / "0123456789012345678901234567890123456789"
     snapshot.mkdir(parents=True)
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text(snapshot.name)
-    save_file(vision("timm").create_model("test_resnet").state_dict(), snapshot / "model.safetensors")
-    assert [backbone.name for backbone in usable()] == [LITE, "test_resnet.r160_in1k"]
+    (snapshot / "config.json").write_text("{}")
+    return snapshot
+
+
+def test_what_is_usable_names_the_package_and_what_the_cache_holds(tmp_path, nothing):
+    assert [backbone.name for backbone in usable()] == [LITE]
+    small, large = (cached(tmp_path, name) for name in ("test_resnet.r160_in1k", "resnet18.a1_in1k"))
+    assert [backbone.name for backbone in usable()] == [LITE]  # those were interrupted
+    save_file(vision("timm").create_model("test_resnet").state_dict(), small / "model.safetensors")
+    (large / "pytorch_model.bin").touch()
+    assert [(name, size) for name, _, size in usable()] == [
+        (LITE, pretrained.SIDE),
+        ("resnet18.a1_in1k", 224),
+        ("test_resnet.r160_in1k", 160),
+    ]
     assert trunk("test_resnet.r160_in1k").dim
+
+
+def test_where_nothing_was_ever_got_nothing_is_usable(monkeypatch, tmp_path):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package")
+    assert usable() == []
 
 
 def test_a_missing_package_is_told_with_the_way_to_get_it(monkeypatch):

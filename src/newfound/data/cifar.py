@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-from newfound.data.sources import Images, arrays, existing
+from newfound.data.pictures import existing
+from newfound.data.sources import Images, arrays
 from newfound.errors import InputError
 
 

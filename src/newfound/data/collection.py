@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
 from newfound.data.decoding import Box
+from newfound.errors import InputError, listing
 
 
 @runtime_checkable
@@ -44,5 +45,27 @@ class Collection(Protocol):
         label −1.
         """
 
+    def looks(self) -> Float[Tensor, "n look"]:
+        """What each looks like, as numbers whose cosine is at least `alike` for near-duplicates alone."""
+
+    @property
+    def alike(self) -> float:
+        """That cosine."""
+
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some."""
+
+
+def check_read(found: Collection, listed: int) -> None:
+    """Refuse images, so many of which were listed, where none could be read at all, or none of a class."""
+    if not len(found):
+        raise InputError(
+            f"None of the {listed} images can be read. Needed: one or more. Check that they are whole, or save them as "
+            f"JPEG or PNG. Found: {listing(found.skipped)}."
+        )
+    read = set(found.labels.tolist())
+    if lost := [repr(name) for label, name in enumerate(found.classes) if label not in read]:
+        raise InputError(
+            f"Classes without a readable image: {listing(lost)}. Needed: one or more of each. Replace the files, or "
+            f"take the classes away. Found: {listing(found.skipped)}."
+        )

@@ -113,9 +113,14 @@ def attempt(file: Path, work: Callable[[bytes], Result]) -> Result | str:
 
 def read(file: Path) -> bytes:
     """A file's bytes, read once: one that is written anew meanwhile is not seen half old, half new."""
-    if not stat.S_ISREG(file.stat().st_mode):
-        raise ValueError("neither a file nor a link to one")  # reading a pipe would wait for ever
+    check_file(file)
     return file.read_bytes()
+
+
+def check_file(file: Path) -> None:
+    """Refuse folders, devices and pipes: reading a pipe would wait for ever."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError("neither a file nor a link to one")
 
 
 def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarray, "{size} {size} 3"]:
@@ -172,7 +177,8 @@ def draft(file: ImageFile, finer: float) -> float:
 def side(file: Path) -> int | None:
     """The shorter side of an image in pixels, from its header; None where it has none that can be read."""
     try:
-        with Image.open(file) as image:
+        check_file(file)
+        with pillow(), Image.open(file) as image:
             return min(image.size)
     except Exception:  # as in `decode_all`: told when the image itself is read
         return None
@@ -189,5 +195,7 @@ def reason(error: Exception) -> str:
             return "its name is not valid text; rename it"
         case OSError(strerror=str(text)):
             return text
+        case ValueError() if str(error):  # ours say it all
+            return str(error)
         case _:
-            return str(error) or type(error).__name__
+            return f"damaged ({str(error) or type(error).__name__})"

@@ -71,6 +71,15 @@ class Embedded:
         labels, places = torch.cat([labelled.labels, hidden]), torch.cat([labelled.places, self.places])
         return Maps(max(labelled.records, self.records, key=len), labels, places)  # a store only grows
 
+    def looks(self) -> Float[Tensor, "n dim"]:
+        """The features: a trunk sees hardly a difference between near-duplicates, and much between other images."""
+        return self.features()
+
+    @property
+    def alike(self) -> float:
+        """Frames of a burst, and copies at another size or quality, have a cosine of .9 or more; others seldom .85."""
+        return 0.9
+
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some, read anew; grey where a file has vanished meanwhile."""
         some = self.pictures.pick(torch.tensor(rows, dtype=torch.long))

@@ -1,28 +1,18 @@
 """Image files in folders and manifests, listed without reading a pixel."""
 
-import csv
-import json
-import math
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from newfound.data.decoding import ENDINGS, Box, hidden, image_names, reason
-from newfound.errors import InputError
-
-MANIFESTS = (".csv", ".json", ".jsonl", ".tsv")
-PATHS = ("path", "file_name", "image", "filename")
-LABELS = ("label", "class", "concept")
-GROUPS = ("group", "sequence", "seq_id")
-"""Of each kind, the first name that exists counts. A table has no group but `group`: sequence may mean much there."""
+from newfound.data.decoding import ENDINGS, Box, hidden, image_names
+from newfound.data.manifests import MANIFESTS, entries, is_manifest, same
+from newfound.errors import InputError, listing
 
 NEEDED = f"a folder of images, or a list of them ending in {' '.join(MANIFESTS)}"
 
@@ -120,7 +110,8 @@ def class_pictures(root: Path) -> Pictures:
     """Labelled images: each folder in `root` is a class, and its images lie anywhere below it."""
     found, reasons = image_names(root)
     names = [name for name in found if "/" in name]
-    folders = {entry.name for entry in root.iterdir() if entry.is_dir() and not hidden(entry.name)}
+    inside = [entry for entry in root.iterdir() if not hidden(entry.name)]
+    folders = {entry.name for entry in inside if os.path.isdir(entry)}  # noqa: PTH112 (it raises in locked folders)
     if not folders:
         raise InputError(
             f"{root} holds {len(found)} images and no folders. Needed: a folder for each class, with its images in it. "
@@ -161,277 +152,27 @@ def below(
     return Pictures(files, tuple(names), labels, classes, (None,) * n, ("",) * n, skipped)
 
 
-class Record(NamedTuple):
-    """What a manifest says of one image or box, as it is written."""
-
-    where: str  # "row 3", "line 3" or "annotations[3]": how a person finds it
-    values: Mapping[str, object]  # by column
-    fault: str = ""  # why it cannot be used, where that was seen already
-
-
-class Row(NamedTuple):
-    """A record that can be used."""
-
-    where: str
-    file: Path
-    name: str
-    word: str  # its label
-    box: Box | None
-    group: str
-
-
 def manifest(place: Path, *, labelled: bool) -> Pictures:
     """The images or boxes that a file lists, in its order; those that cannot be used are told with their row."""
-    records = read(place)
-    path, label = columns(place, records, labelled=labelled)
-    found: dict[tuple[str, Box | None], Row] = {}
-    skipped = []
-    for record in records:
-        name = record.values.get(path)
-        called = f"{name!r} in {record.where}" if name else record.where
-        try:
-            row = usable(record, place.parent, path, label)
-        except (OSError, ValueError) as error:
-            skipped.append(f"{called}: {reason(error)}")
-            continue
-        twin = found.setdefault(same(row.file, row.box), row)
-        if twin.word != row.word:
-            raise InputError(
-                f"{place} has {name!r} twice: {twin.word!r} in {twin.where}, {row.word!r} in {row.where}. "
-                "Needed: one label for each image, or for each box in it. Correct one of the two, or take both out."
-            )
-        if twin is not row:
-            skipped.append(f"{called}: the same as {twin.where}")
-    if not found:
-        raise InputError(
-            f"None of the {len(records)} entries of {place} can be used. Needed: one or more. "
-            f"Correct them; paths start at {place.parent}. Found: {listing(skipped)}."
-        )
-    _, files, names, words, boxes, groups = zip(*found.values(), strict=True)
+    rows, skipped = entries(place, labelled=labelled)
+    _, files, names, words, boxes, groups = zip(*rows, strict=True)
     classes = tuple(sorted(set(words))) if labelled else ()
     labels = places(words, classes) if labelled else torch.full((len(words),), -1)
-    return Pictures(files, names, labels, classes, boxes, groups, tuple(skipped))
-
-
-def columns(place: Path, records: Sequence[Record], *, labelled: bool) -> tuple[str, str]:
-    """What the columns of the paths and of the labels are called; "" for labels that are not wanted."""
-    found = list(dict.fromkeys(column for record in records for column in record.values))
-    has = f"{place} has the columns {', '.join(map(repr, found))}."
-
-    def first(names: Sequence[str], meaning: str) -> str:
-        if there := [name for name in names if name in found]:
-            return there[0]
-        raise InputError(
-            f"{has} Needed: one with the {meaning}, called {', '.join(names[:-1])} or {names[-1]}. "
-            "Rename it so; columns are separated by commas in a .csv, by tabs in a .tsv."
-        )
-
-    if 0 < len(sides := [side for side in Box._fields if side in found]) < 4:
-        raise InputError(
-            f"{has} Needed: x, y, width and height of a box, or none of them. "
-            f"Add the others, or rename {' and '.join(sides)}."
-        )
-    return first(PATHS, "paths of the images"), first(LABELS, "labels") if labelled else ""
-
-
-def usable(record: Record, folder: Path, path: str, label: str) -> Row:
-    """A record whose file exists, with its label and box; any other raises the reason why not."""
-    if record.fault:
-        raise ValueError(record.fault)
-    name, group = text(record.values.get(path)), text(record.values.get("group"))
-    word = text(record.values.get(label)) if label else ""
-    f"{name}{word}{group}".encode()  # fails for what JSON can write and no file hold
-    if not name.strip():
-        raise ValueError("no path")
-    if label and not word.strip():
-        raise ValueError("no label")
-    file = folder / name
-    try:
-        is_folder = stat.S_ISDIR(file.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError("does not exist") from None
-    if is_folder:
-        raise ValueError("is a folder, not an image")
-    return Row(record.where, file, name, word.strip(), boxed(record.values), group.strip())
-
-
-def boxed(values: Mapping[str, object]) -> Box | None:
-    """The box that a record gives; None where it gives none."""
-    words = [text(values.get(side)).strip() for side in Box._fields]
-    if not any(words):
-        return None
-    try:
-        box = Box(*map(float, words))
-    except ValueError:
-        box = Box(0, 0, 0, 0)
-    if not all(map(math.isfinite, box)) or min(box.width, box.height) <= 0:
-        raise ValueError(
-            f"x, y, width, height are {', '.join(map(repr, words))}; needed: four numbers, the last two above 0"
-        )
-    return box
-
-
-def text(value: object) -> str:
-    """A word or a number as text; "" for nothing, and for NaN, as which tables write nothing into JSON."""
-    if not isinstance(value, str | int | float | None):
-        raise ValueError(f"a {type(value).__name__} where text or a number is needed")
-    return "" if value is None or value != value else str(value)
-
-
-def read(place: Path) -> list[Record]:
-    """The records of a manifest, by the ending of its name."""
-    try:
-        content = place.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{place} cannot be opened: {error.strerror}. Needed: the right to read it. Change its permissions."
-        ) from error
-    try:
-        written = content.decode("utf-8-sig")  # Excel begins with a mark
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"Line {line} of {place} is not UTF-8. Needed: text in UTF-8. Save it so; Excel calls it CSV UTF-8."
-        ) from error
-    if not written.strip():
-        raise InputError(f"{place} is empty. Needed: a list of images. Check that it is the right file.")
-    match place.suffix.lower():
-        case ".json":
-            records = coco(place, written)
-        case ".jsonl":
-            records = lines(place, written)
-        case ".tsv":
-            records = table(place, written, "\t")
-        case _:
-            records = table(place, written, ",")
-    if not records:
-        raise InputError(f"{place} lists no images. Needed: one or more. Check that it is the right file.")
-    return records
-
-
-def table(place: Path, written: str, separator: str) -> list[Record]:
-    """The rows of a table below its header, numbered as a spreadsheet does; empty ones do not count."""
-    header: list[str] = []
-    records: list[Record] = []
-    row = 0
-    try:
-        for row, values in enumerate(csv.reader(StringIO(written, newline=""), delimiter=separator, strict=True), 1):
-            if not any(map(str.strip, values)):
-                continue
-            if not header:
-                header = [column.strip().lower() for column in values]
-                continue
-            more = any(map(str.strip, values[len(header) :]))
-            fault = f"{len(values)} values for {len(header)} columns; put quotes around those with a separator in them"
-            records.append(Record(f"row {row}", dict(zip(header, values, strict=False)), fault if more else ""))
-    except csv.Error as error:
-        raise InputError(
-            f"Row {row + 1} of {place} cannot be read: {error}. Needed: a quote at both ends of a value, or at none. "
-            'Write a quote within quotes twice: "a ""b"" c".'
-        ) from error
-    used = (*PATHS, *LABELS, *Box._fields, "group")
-    if twice := [column for column in used if header.count(column) > 1]:
-        raise InputError(
-            f"{place} has several columns called {listing(map(repr, twice))}. Needed: each name once. Rename them."
-        )
-    return records
-
-
-def lines(place: Path, written: str) -> list[Record]:
-    """A JSON object a line; empty lines do not count."""
-    records = []
-    for number, line in enumerate(written.split("\n"), 1):  # splitlines would also split within strings
-        if not line.strip():
-            continue
-        values = parsed(place, line, number)
-        if not isinstance(values, dict):
-            raise InputError(
-                f"Line {number} of {place} holds a {type(values).__name__}. Needed: an object, such as "
-                '{"path": "1.jpg"}. Write one a line; a COCO file ends in .json.'
-            )
-        records.append(Record(f"line {number}", {name.strip().lower(): value for name, value in values.items()}))
-    return records
-
-
-def coco(place: Path, written: str) -> list[Record]:
-    """The annotations of a COCO file, then the images that have none."""
-    content = parsed(place, written)
-    images, annotations = objects(place, content, "images"), objects(place, content, "annotations")
-    image_of = numbered(place, "images", images)
-    category_of = numbered(place, "categories", objects(place, content, "categories"))
-    records = []
-    for number, annotation in enumerate(annotations):
-        image = image_of.get(owner := str(annotation.get("image_id")))
-        category = category_of.get(str(annotation.get("category_id")), {})
-        box = annotation.get("bbox")
-        four = box if isinstance(box, list) and len(box) == 4 else (box, None, None, None)
-        values = about(image or {}) | {"label": category.get("name")} | dict(zip(Box._fields, four, strict=True))
-        fault = "" if image else f"no image has the id {owner}"
-        records.append(Record(f"annotations[{number}]", values, fault))
-    seen = {str(annotation.get("image_id")) for annotation in annotations}
-    records += [
-        Record(f"images[{number}]", about(image)) for number, image in enumerate(images) if str(image["id"]) not in seen
-    ]
-    return records
-
-
-def about(image: Mapping[str, Any]) -> dict[str, object]:
-    """What a COCO file says of an image, by the columns of a table; its width and height are no box."""
-    path, group = (next((image[name] for name in names if name in image), None) for names in (PATHS, GROUPS))
-    return {"path": path, "label": None, "group": group}
-
-
-def objects(place: Path, content: object, part: str) -> list[dict[str, Any]]:
-    """One of the lists in a COCO file; only the images must be there."""
-    items = content.get(part, None if part == "images" else []) if isinstance(content, dict) else None
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise InputError(
-            f"{place} has no list of objects called {part}. Needed: a COCO file, with images, annotations and "
-            "categories. Write other lists as .jsonl, an object a line, or as .csv."
-        )
-    return items
-
-
-def numbered(place: Path, part: str, items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The images or categories of a COCO file by their id."""
-    known: dict[str, dict[str, Any]] = {}
-    for number, item in enumerate(items):
-        if known.setdefault(str(item.get("id")), item) is not item or "id" not in item:
-            raise InputError(
-                f"{part}[{number}] of {place} has the id {item.get('id')!r}. Needed: an id, and no other's. "
-                "Number them anew, and what refers to them."
-            )
-    return known
-
-
-def parsed(place: Path, written: str, line: int = 1) -> Any:
-    """What some JSON means; it begins in this line of the file."""
-    try:
-        return json.loads(written)
-    except json.JSONDecodeError as error:
-        fault, line = error.msg, line + error.lineno - 1
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without end
-        fault = str(error)
-    raise InputError(f"Line {line} of {place} is not JSON: {fault}. Needed: JSON. Check that the file is whole.")
-
-
-def is_manifest(place: Path) -> bool:
-    """Whether this is a file that may list images, by its ending."""
-    return place.suffix.lower() in MANIFESTS and place.is_file()
-
-
-def same(file: Path, box: Box | None) -> tuple[str, Box | None]:
-    """What two rows share that mean the same pixels, however their paths are written."""
-    return os.path.normpath(file.absolute()), box
+    return Pictures(files, names, labels, classes, boxes, groups, skipped)
 
 
 def existing(root: str | Path, needed: str = "a folder of images") -> Path:
     """The folder that a person named; it must be one."""
     root = Path(root).expanduser()
-    if not root.is_dir():
-        found = "is a file" if root.exists() else "does not exist"
-        raise InputError(f"{root} {found}. Needed: {needed}. Check the path.")
-    return root
+    try:
+        if stat.S_ISDIR(root.stat().st_mode):
+            return root
+        found = "is a file"
+    except (FileNotFoundError, NotADirectoryError):
+        found = "does not exist"
+    except OSError as error:  # a folder above it is locked, or links go in a circle
+        found = f"cannot be opened: {error.strerror}"
+    raise InputError(f"{root} {found}. Needed: {needed}. Check the path.")
 
 
 def top(name: str) -> str:
@@ -448,9 +189,3 @@ def places(words: Iterable[str], classes: Sequence[str]) -> Int[Tensor, " n"]:
 def told(reasons: Mapping[str, str]) -> tuple[str, ...]:
     """A line for each file and its reason; quoted, since a file name may hold anything."""
     return tuple(f"{name!r}: {reason}" for name, reason in sorted(reasons.items()))
-
-
-def listing(items: Iterable[str]) -> str:
-    """The first three, and how many more there are."""
-    items = list(items)
-    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")

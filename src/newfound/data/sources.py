@@ -1,23 +1,26 @@
-"""Image folders, arrays, the embedded sample: all become `Images`."""
+"""Image files, arrays, the embedded sample: all become `Images`."""
 
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped, UInt8
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped, UInt8
 from PIL import Image
 from torch import Tensor
 
 from newfound.data.batches import Data
 from newfound.data.decoding import Box, decode_all
-from newfound.data.pictures import Pictures, existing, first_folders, listing, pictures, without
+from newfound.data.pictures import Pictures, without
 from newfound.errors import InputError
+
+COARSE = 16
+"""Pixels of a side at which images are looked over for near-duplicates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,37 +59,20 @@ class Images:
         pixels = [images.pixels.expand(-1, channels, -1, -1) for images in (labelled, self)]
         return Data(torch.cat(pixels), torch.cat([labelled.labels, hidden]))
 
+    def looks(self) -> Float[Tensor, "n look"]:
+        """The pixels at a coarse size, about their mean."""
+        grey = self.pixels.float().mean(1, keepdim=True)
+        coarse = F.adaptive_avg_pool2d(grey, min(COARSE, self.pixels.shape[-1])).flatten(1)
+        return coarse - coarse.mean(1, keepdim=True)
+
+    @property
+    def alike(self) -> float:
+        """Pixels that hardly differ."""
+        return 0.97
+
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Copies of some, as they are."""
         return {row: self.pixels[row] for row in rows}
-
-
-def class_folders(root: str | Path, size: int) -> Images:
-    """Labelled images: each folder in `root` is a class, and its images lie anywhere below it."""
-    root = existing(root)
-    listed = pictures(root, labelled=True)
-    images = load(listed, size)
-    if lost := sorted(set(range(len(listed.classes))) - set(images.labels.tolist())):
-        theirs = torch.isin(listed.labels, torch.tensor(lost)).nonzero().squeeze(1)
-        raise InputError(
-            f"Class folders without a readable image in {root}: {listing(repr(listed.classes[row]) for row in lost)}. "
-            "Needed: one or more in each. Replace the files, or take the folders away. "
-            f"Found: {listing(load(listed.pick(theirs), size).skipped)}."
-        )
-    return images
-
-
-def pile(root: str | Path, size: int) -> Images:
-    """Unlabelled images: all that lie in `root` or anywhere below it."""
-    root = existing(root)
-    listed = pictures(root, labelled=False)
-    images = load(listed, size)
-    if not len(images):
-        raise InputError(
-            f"None of the {len(listed)} images in {root} can be read. Needed: one or more. Check that they are whole, "
-            f"or save them as JPEG or PNG. Found: {listing(images.skipped)}."
-        )
-    return images
 
 
 def load(pictures: Pictures, size: int) -> Images:
@@ -94,11 +80,6 @@ def load(pictures: Pictures, size: int) -> Images:
     pixels, reasons = decode_all(pictures.files, size, pictures.boxes)
     kept = without(pictures, reasons)
     return Images(pixels, kept.names, kept.labels, kept.classes, kept.skipped, kept.boxes)
-
-
-def folder_truth(images: Images) -> tuple[Int[Tensor, " n"], tuple[str, ...]]:
-    """The truth of a pile whose folders are named after the real classes, and those names. For metrics alone."""
-    return first_folders(images.names)
 
 
 def arrays(

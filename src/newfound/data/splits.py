@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from newfound.data.collection import Collection
 from newfound.data.decoding import image_names
-from newfound.data.sources import Images, existing, listing
-from newfound.errors import InputError, choices
+from newfound.data.pictures import existing
+from newfound.data.sources import Images
+from newfound.errors import InputError, choices, listing
 
 CIFAR_SPLITS = {
     "5-5": (10, range(5), range(5, 10)),
@@ -105,8 +107,12 @@ def refuse_shared(labelled: Iterable[tuple[Hashable, str]], unlabelled: Iterable
 
 
 def marked(paths: Iterable[Path], mark: Callable[[Path], Hashable]) -> list[tuple[Hashable, str]]:
-    """Each path with its mark before it."""
-    return [(mark(path), str(path)) for path in paths]
+    """Each path with its mark before it; files that cannot be read after all are told when images are read."""
+    found: list[tuple[Hashable, str]] = []
+    for path in paths:
+        with suppress(OSError):
+            found.append((mark(path), str(path)))
+    return found
 
 
 def readable(root: str | Path) -> list[Path]:
@@ -117,8 +123,10 @@ def readable(root: str | Path) -> list[Path]:
 
 
 def size(path: Path) -> int:
-    """Bytes in a file."""
-    return path.stat().st_size
+    """Bytes in a file; 0 where it has vanished meanwhile."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 def digest(path: Path) -> bytes:

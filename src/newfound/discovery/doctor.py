@@ -13,6 +13,7 @@ import torch
 
 from newfound import cache
 from newfound.networks.pretrained import usable
+from newfound.networks.resnet import OWN
 from newfound.vision import vision
 
 PACKAGES = ("newfound", "torch", "torchvision", "timm", "accelerate", "numpy", "scikit-learn", "pandas", "pillow")
@@ -77,7 +78,7 @@ def _memory() -> str:
 
 def _backbones() -> Finding:
     names = [backbone.name for backbone in usable()]
-    return Finding("backbones", ", ".join(["small-resnet-18 (learns from your images)", *names]), fine=bool(names))
+    return Finding("backbones", ", ".join([f"{OWN} (learns from your images)", *names]), fine=bool(names))
 
 
 def _writable(what: str, folder: Path) -> Finding:

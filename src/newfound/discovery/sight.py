@@ -5,20 +5,20 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from newfound.data.collection import Collection
+from newfound.data.collection import Collection, check_read
 from newfound.data.decoding import side
-from newfound.data.pictures import Pictures, listing
+from newfound.data.pictures import Pictures
 from newfound.data.sources import Images, load
 from newfound.discovery.find import Progress
 from newfound.discovery.settings import StageOne
 from newfound.errors import InputError
 from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE, Trunk, trunk
+from newfound.networks.resnet import OWN
 from newfound.training.embedding import embed
 
 log = logging.getLogger("newfound")
 
-OWN = "small-resnet-18"
 SMALL, PIXELS = 64, 32
 """Images up to so many pixels wide are for our own network, which is shown so many."""
 
@@ -77,16 +77,7 @@ def seen(source: Images | Pictures, eye: Trunk | None, size: int, device: str, p
         found = embed(
             source, eye, device=device, progress=lambda n: progress(f"look: {kind}", len(source), {"epoch": float(n)})
         )
-    if not len(found):
-        raise InputError(
-            f"None of the {len(source)} images can be read. Needed: one or more. Check that they are whole, or save "
-            f"them as JPEG or PNG. Found: {listing(found.skipped)}."
-        )
-    if lost := sorted(set(range(len(source.classes))) - set(found.labels.tolist())):
-        raise InputError(
-            f"Classes without a readable image: {listing(repr(source.classes[row]) for row in lost)}. Needed: one or "
-            f"more of each. Replace the files, or take the classes away. Found: {listing(found.skipped)}."
-        )
+    check_read(found, len(source))
     return found
 
 

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from newfound.errors import InputError
+from newfound.networks.resnet import OWN
 from newfound.vision import vision
 
 LITE = "efficientnet-lite0"
@@ -152,7 +153,7 @@ def _config(name: str) -> Any:
         near = difflib.get_close_matches(name, [LITE, *sorted(_known())])
         guess = f" Near it: {', '.join(near)}." if near else ""
         raise InputError(
-            f"There is no backbone {name!r}.{guess} Needed: {LITE}, small-resnet-18, or a pretrained network of timm's "
+            f"There is no backbone {name!r}.{guess} Needed: {LITE}, {OWN}, or a pretrained network of timm's "
             "by its full name. `newfound backbones` lists those that are on this machine."
         ) from error
 

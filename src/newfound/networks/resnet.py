@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from newfound.networks.backbone import Backbone
 from newfound.types import Latents
 
+OWN = "small-resnet-18"
+"""What a person calls the small ResNet, our own backbone: it learns from nothing but the images at hand."""
+
 
 @final
 class Convolution(nn.Conv2d):

@@ -1,0 +1,91 @@
+"""How images that nearly equal one another are known: copies, frames of a burst."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from newfound.data.collection import Collection
+from newfound.data.embedded import Embedded
+from newfound.data.pictures import pictures
+from newfound.data.sources import Images, arrays, doodles
+from newfound.networks.pretrained import trunk
+from newfound.training.embedding import embed
+from tests.data.pictures import save
+from tests.training.features import embedded
+
+
+def cosines(images):
+    x = F.normalize(images.looks(), dim=1)
+    return x @ x.T
+
+
+def test_looks_are_coarse_pixels_about_their_mean():
+    pixels = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    images = Images(pixels, ("a", "b", "c"), torch.full((3,), -1), ())
+    looks = images.looks()
+    for row in range(3):
+        squares = [
+            pixels[row, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].double().mean().item()
+            for y in range(16)
+            for x in range(16)
+        ]
+        mean = sum(squares) / 256
+        torch.testing.assert_close(looks[row], torch.tensor([value - mean for value in squares]), atol=1e-3, rtol=0)
+
+
+def test_neither_brightness_nor_contrast_changes_how_an_image_looks():
+    pixels = doodles("spare").pixels[:20]
+    images = arrays(torch.cat([pixels, pixels // 2 + 50]).permute(0, 2, 3, 1).numpy())
+    assert cosines(images)[:20, 20:].diagonal().min() > 0.999
+
+
+def test_small_images_are_looked_at_whole():
+    assert arrays(np.zeros((2, 8, 8), np.uint8)).looks().shape == (2, 64)
+
+
+def blurred(drawing, quality):
+    """The same drawing saved as JPEG and read again."""
+    file = io.BytesIO()
+    Image.fromarray(drawing).save(file, "jpeg", quality=quality)
+    return np.array(Image.open(file))
+
+
+def test_copies_in_memory_are_alike_and_other_drawings_are_not():
+    drawings = doodles("spare").pixels[::20, 0].numpy()
+    both = arrays(np.concatenate([drawings, np.stack([blurred(drawing, 40) for drawing in drawings])]))
+    alike = cosines(both) >= both.alike
+    n = len(drawings)
+    assert alike[:n, n:].diagonal().all()
+    others = alike[:n, :n].fill_diagonal_(False)
+    assert others.double().mean() < 0.001
+
+
+def test_copies_on_disk_are_alike_and_other_pictures_are_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    drawings = doodles("spare").pixels[::50, 0].numpy()
+    for number, drawing in enumerate(drawings):
+        large = Image.fromarray(drawing).resize((112, 112)).convert("RGB")
+        save(tmp_path / "a" / f"{number:02}.png", large)
+        save(tmp_path / "b" / f"{number:02}.jpg", large.resize((140, 140)), quality=85)
+    listed = pictures(tmp_path, labelled=False)
+    images = embed(listed, trunk(size=112), device="cpu")
+    n = len(drawings)
+    alike = cosines(images) >= images.alike
+    assert alike[:n, n:].diagonal().double().mean() > 0.9
+    assert alike[:n, :n].fill_diagonal_(False).double().mean() < 0.02
+
+
+def test_looks_of_pictures_are_the_features_of_their_trunk():
+    images = embedded("some")
+    assert torch.equal(images.looks(), images.features())
+
+
+@pytest.mark.parametrize("images", [doodles("spare"), embedded("some")])
+def test_images_and_pictures_are_collections(images):
+    assert isinstance(images, Collection)
+    assert isinstance(images, Images | Embedded)
+    assert 0.8 < images.alike < 1
