@@ -60,6 +60,14 @@ def test_in_two_stages_the_known_classes_are_not_in_the_discovery_set():
     assert Problem(8, known=5, novel=3, labelled=False).classes == 3
 
 
+def test_in_a_mixed_pile_unlabelled_images_may_be_of_known_classes_too():
+    for labelled in (True, False):
+        problem = Problem(8, known=5, novel=3, labelled=labelled)
+        assert problem.pile == 3
+        mixed = problem._replace(mixed=True)
+        assert (mixed.pile, mixed.classes) == (8, 8)
+
+
 def test_settings_are_the_training_as_values_that_json_can_hold():
     training = Training(3, 16, 0.1, schedule=partial(steps, at=(0.5, 0.75), factor=0.2), views=("weak", "small"), few=4)
     settings = training.settings()

@@ -84,18 +84,24 @@ def seeded(*key: int | str) -> Iterator[None]:
 
 
 class Problem(NamedTuple):
-    """How many classes there are, and whether labelled images take part."""
+    """How many classes there are, whether labelled images take part, and what unlabelled ones may be of."""
 
     dim: int
     known: int  # always the true number
     novel: int
     labelled: bool = True  # False in two stages: no labelled image comes
     rows: int = 0  # images in the discovery set
+    mixed: bool = False  # whether unlabelled images may be of known classes too
 
     @property
     def classes(self) -> int:
         """Classes in the discovery set; Spacing's c."""
-        return self.novel + (self.known if self.labelled else 0)
+        return self.novel + (self.known if self.labelled or self.mixed else 0)
+
+    @property
+    def pile(self) -> int:
+        """Classes that unlabelled images may be of: as many outputs has a head for them."""
+        return self.novel + (self.known if self.mixed else 0)
 
 
 def constant(progress: float) -> float:

@@ -7,11 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from newfound.functional.schedules import cosine, one_cycle, ramp, steps, warm_cosine
+from newfound.functional.schedules import cosine, linear, one_cycle, ramp, steps, warm_cosine
 from newfound.types import Now
 
 shares = st.floats(0, 1)
 unhurried = settings(deadline=None)  # on a busy machine
+CONTINUOUS = (
+    partial(ramp, length=0.3, top=1.0),
+    partial(linear, length=0.3, start=0.2, end=-0.7),
+    one_cycle,
+    cosine,
+    partial(warm_cosine, warm=0.2),
+)
 
 
 @pytest.mark.parametrize(("progress", "value"), [(0.0, 0.0067), (0.15, 0.2865), (0.3, 1.0), (0.9, 1.0)])
@@ -42,6 +49,15 @@ def test_ramp_without_length_is_at_its_top_and_before_the_run_at_its_bottom():
 def test_ramp_never_falls(early, late, length):
     early, late = sorted((early, late))
     assert ramp(early, length, 2.0) <= ramp(late, length, 2.0) <= 2.0
+
+
+@pytest.mark.parametrize(("epoch", "value"), [(0, 0.07), (10, 0.06), (15, 0.055), (30, 0.04), (31, 0.04), (199, 0.04)])
+def test_linear_goes_on_a_line_and_stays(epoch, value):
+    assert linear(Now(0, epoch, 200).progress, 0.15, 0.07, 0.04) == pytest.approx(value)
+
+
+def test_linear_without_length_is_at_its_end():
+    assert linear(0.0, 0.0, 0.07, 0.04) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize("total", [10, 200])
@@ -140,17 +156,13 @@ def test_warm_cosine_rises_then_falls(early, late):
     assert warm_cosine(0.25 + 0.75 * early, 0.25) >= warm_cosine(0.25 + 0.75 * late, 0.25) >= 0
 
 
-@pytest.mark.parametrize(
-    "schedule", [partial(ramp, length=0.3, top=1.0), one_cycle, cosine, partial(warm_cosine, warm=0.2)]
-)
+@pytest.mark.parametrize("schedule", CONTINUOUS)
 def test_schedules_have_no_jumps(schedule):
     values = [schedule(step / 10_000) for step in range(10_001)]
     assert max(abs(late - early) for early, late in pairwise(values)) < 1e-3
 
 
-@pytest.mark.parametrize(
-    "schedule", [partial(ramp, length=0.3, top=1.0), one_cycle, cosine, partial(warm_cosine, warm=0.2)]
-)
+@pytest.mark.parametrize("schedule", CONTINUOUS)
 def test_outside_the_run_schedules_stay_at_their_ends(schedule):
     assert schedule(-1.0) == schedule(0.0)
     assert schedule(2.0) == schedule(1.0)

@@ -5,6 +5,7 @@ import torch
 
 from newfound.errors import InputError
 from newfound.methods import METHODS, Method, Sum, build, parse
+from newfound.methods.spacing import SpacingLoss
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
@@ -37,10 +38,10 @@ def make_survey(labelled: bool) -> Survey:
     return Survey(torch.rand(ROWS, DIM, generator=generator("survey")), labels)
 
 
-def make_method(name: str, labelled: bool) -> Method:
+def make_method(name: str, labelled: bool, mixed: bool = False) -> Method:
     """A method that has been through its start."""
     with seeded("method"):
-        method = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS), make_model())
+        method = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS, mixed), make_model())
     for epoch in range(NOW.epoch + 1):
         method.before_epoch(lambda: make_survey(labelled), NOW._replace(epoch=epoch, step=0))
     return method.train()
@@ -131,6 +132,26 @@ def test_logits_have_known_classes_first_or_novel_ones_alone(name, labelled):
     method = make_method(name, labelled).eval()
     scores = method.logits(torch.rand(5, DIM, generator=generator("logits")))
     assert scores is None or scores.shape in {(5, NOVEL), (5, KNOWN + NOVEL)}
+
+
+@pytest.mark.parametrize(("name", "labelled"), CASES)
+def test_where_unlabelled_images_may_be_of_known_classes_too_there_is_an_output_for_each(name, labelled):
+    method = make_method(name, labelled, mixed=True)
+    before = moved_by_hooks(method)
+    for kind in KINDS if labelled else ["only unlabelled"]:
+        latents, batch = make_batch(method, kind)
+        losses = method(latents, batch, NOW)
+        assert losses
+        assert all(loss.shape == () and loss.isfinite() for loss in losses.values())
+        torch.stack(list(losses.values())).sum().backward()
+        assert latents[0].z.grad.isfinite().all()
+    assert equal(before, moved_by_hooks(method))
+    scores, pile = method.eval().logits(torch.rand(5, DIM, generator=generator("logits"))), KNOWN + NOVEL
+    own = KNOWN if labelled and parse(name)[0] is not METHODS["simgcd"] else 0  # a head of their own beside that
+    assert scores is None or scores.shape == (5, own + pile)
+    spacing = [part for part in method.modules() if isinstance(part, SpacingLoss)]
+    assert all(len(part.prototypes) == pile for part in spacing)
+    assert bool(spacing) == ("spacing" in name)
 
 
 def test_a_sum_refuses_a_loss_name_used_twice():

@@ -157,6 +157,37 @@ def test_known_prototypes_start_at_the_labelled_means_where_the_preset_says_so()
     assert loss.counts.sum() == 90
 
 
+def test_in_a_mixed_pile_unlabelled_images_may_join_known_prototypes():
+    labels = torch.arange(100) % 5  # three known classes, half of whose images are labelled, and two new ones
+    places = 9 * nn.functional.one_hot(torch.arange(5), 8).double()
+    features = places[labels] + rand(100, 8, key="f")
+    told = labels.where((labels < 3) & (torch.arange(100) < 50), -1)
+    loss = SpacingLoss(5, 8, replace(aligned(), unit=False)).double()
+    loss.start(features, told, mixed=True)
+    for k in range(3):
+        torch.testing.assert_close(loss.prototypes[k], features[labels == k].mean(0))
+    new = {tuple(features[labels == k].mean(0).round(decimals=9).tolist()) for k in (3, 4)}
+    assert {tuple(p.round(decimals=9).tolist()) for p in loss.prototypes[3:]} == new
+    assert loss.counts.tolist() == [20.0] * 5
+    loss.start(features, told)  # as if none could be of a known class
+    assert loss.counts[:3].tolist() == [10.0] * 3
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_method_tells_the_loss_whether_the_pile_is_mixed(labelled):
+    labels = torch.arange(60) % 3 if labelled else torch.full((60,), -1)
+    labels[30:] = -1
+    survey = Survey(rand(60, 8, key="f").float(), labels)
+    for mixed in (False, True):
+        method = Spacing(Problem(8, known=3, novel=2, labelled=labelled, rows=60, mixed=mixed))
+        method.before_epoch(lambda: survey, Now(0, 0, 5))
+        alone = SpacingLoss(5 if labelled or mixed else 2, 8)
+        alone.start(*survey, Now(0, 0, 5).random("spacing"), mixed)
+        assert torch.equal(method.loss.prototypes, alone.prototypes)
+        assert torch.equal(method.loss.counts, alone.counts)
+    assert method.loss.counts.sum() == 60
+
+
 def test_the_loss_does_not_depend_on_how_often_the_batch_is_repeated():
     loss = SpacingLoss(3, 8).double()
     loss.start(rand(60, 8, key="f"))

@@ -16,6 +16,16 @@ def ramp(progress: float, length: float, top: float) -> float:
     return top * math.exp(-5 * (1 - _share(progress, length)) ** 2)
 
 
+def linear(progress: float, length: float, start: float, end: float) -> float:
+    """Go on a line from `start` to `end` over the first `length` of the run, and stay.
+
+        start + (end − start) min(t, T)/T
+
+    With no length it is `end` at once.
+    """
+    return start + (end - start) * _share(progress, length)
+
+
 def one_cycle(progress: float, warm: float = 0.25, start: float = 0.04, end: float = 1e-5) -> float:
     """Rise on a line from `start` to 1 over the first `warm` of the run, then fall on a line to `end`.
 

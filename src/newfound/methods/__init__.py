@@ -1,7 +1,7 @@
 """One file, one paper. `METHODS` lists them; `a+b` adds one to another."""
 
 from newfound.errors import InputError, choices
-from newfound.methods import dtc, dual, joint, ncl, openmix, rs, similarity, spacing, uno
+from newfound.methods import dtc, dual, joint, ncl, openmix, rs, simgcd, similarity, spacing, uno
 from newfound.methods.base import Method, Recipe, Sum
 from newfound.networks.model import Model
 from newfound.types import Problem, Training
@@ -32,6 +32,7 @@ METHODS: dict[str, Recipe] = {
     "dual": dual.recipe,
     "openmix": openmix.recipe,
     "joint": joint.recipe,
+    "simgcd": simgcd.recipe,
 }
 
 

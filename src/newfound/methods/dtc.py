@@ -103,7 +103,7 @@ class TE(Variant):
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
-        self.ensemble = Ensemble(problem.rows, problem.novel)
+        self.ensemble = Ensemble(problem.rows, problem.pile)
 
     def forward(self, views: list[Float[Tensor, "n k"]], rows: Int[Tensor, " n"]) -> Losses:
         """`consistency` of the first view and the ensemble."""
@@ -122,7 +122,7 @@ class TEP(Variant):
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
-        self.ensemble = Ensemble(problem.rows, problem.novel)
+        self.ensemble = Ensemble(problem.rows, problem.pile)
 
     def forward(self, views: list[Float[Tensor, "n k"]], rows: Int[Tensor, " n"]) -> Losses:
         """Nothing: the targets are steady."""
@@ -166,9 +166,9 @@ class DTC(Method):
         self.warm, self.interval = warm, interval  # shares of the run
         self.rise = rise  # of the consistency's weight, once the warm-up is over: share of the run, top
         # In the authors' code too it starts at random: the principal directions are not copied into it.
-        self.bottleneck = nn.Linear(problem.dim, problem.novel)
-        self.centres = nn.Parameter(torch.zeros(problem.novel, problem.novel))
-        self.register_buffer("targets", torch.zeros(problem.rows, problem.novel))
+        self.bottleneck = nn.Linear(problem.dim, problem.pile)
+        self.centres = nn.Parameter(torch.zeros(problem.pile, problem.pile))
+        self.register_buffer("targets", torch.zeros(problem.rows, problem.pile))
 
     def warming(self, now: Now) -> bool:
         """Whether this epoch belongs to the warm-up."""
@@ -196,8 +196,8 @@ class DTC(Method):
     @torch.no_grad()
     def start(self, features: Float[Tensor, "all dim"], u: Bool[Tensor, " all"], random: torch.Generator) -> None:
         """Centres by k-means on as many principal components as there are classes, and the targets they give."""
-        x = principal(features[u], self.problem.novel)
-        centres = kmeans(x, self.problem.novel, random).centres
+        x = principal(features[u], self.problem.pile)
+        centres = kmeans(x, self.problem.pile, random).centres
         self.centres.copy_(centres)
         self.targets[u] = target_distribution(soft_assignment(x, centres).exp())
 

@@ -101,7 +101,7 @@ class Branch(nn.Module):
     def __init__(self, problem: Problem, head: nn.Linear | None, bank: int):
         super().__init__()
         self.labelled = (head or nn.Linear(problem.dim, problem.known)) if problem.labelled else None
-        self.novel = nn.Linear(problem.dim, problem.novel)
+        self.novel = nn.Linear(problem.dim, problem.pile)
         self.bank = Bank(bank, problem.dim)
 
     def forward(

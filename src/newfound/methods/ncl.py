@@ -68,7 +68,7 @@ class Neighbours(Method):
         size = min(size, problem.rows or size)
         self.problem, self.temperature, self.start = problem, temperature, start
         self.weight, self.labelled_weight = weight, labelled_weight
-        self.k = max(1, size // problem.novel // 2)
+        self.k = max(1, size // problem.pile // 2)
         self.unlabelled = Bank(size, problem.dim)
         self.labelled = Bank(size, problem.dim) if problem.labelled else None
         self.hard = hard
@@ -116,7 +116,7 @@ def pairs(problem: Problem, model: Model) -> Method:
 
 def build(problem: Problem, model: Model) -> Method:
     """NCL with hard negatives; the code's 50 far entries for CIFAR-10, 400 for more classes."""
-    hard = HardNegatives(far=50 if problem.novel <= 5 else 400)
+    hard = HardNegatives(far=50 if problem.pile <= 5 else 400)
     return Sum(pairs(problem, model), Neighbours(problem, hard))
 
 

@@ -38,10 +38,10 @@ class Pairwise(Method):
         super().__init__()
         self.problem, self.alike = problem, alike
         self.labelled = (head or nn.Linear(problem.dim, problem.known)) if problem.labelled else None
-        self.novel = nn.Linear(problem.dim, problem.novel)
+        self.novel = nn.Linear(problem.dim, problem.pile)
         self.teacher = None if teacher is None else Frozen(teacher)
         # NCL's (share of the run, weight): its CIFAR-10 values for few classes, its CIFAR-100 values for many
-        self.ramp = (0.25, 5.0) if problem.novel <= 10 else (0.75, 50.0)
+        self.ramp = (0.25, 5.0) if problem.pile <= 10 else (0.75, 50.0)
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the teacher, where there is one."""

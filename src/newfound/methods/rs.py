@@ -35,7 +35,7 @@ class Incremental(Method):
     def __init__(self, problem: Problem, head: nn.Linear, weight: float = 0.05):
         super().__init__()
         self.problem, self.weight = problem, weight
-        self.pairs = Pairwise(problem, pseudo.ranking_statistics, head=widen(head, problem.novel))
+        self.pairs = Pairwise(problem, pseudo.ranking_statistics, head=widen(head, problem.pile))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of RS, and `self-training`."""
@@ -51,7 +51,7 @@ class Incremental(Method):
 
     def scores(self, z: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n novel"]]:
         """Those of h_l, and those of h_u."""
-        every, novel = self.pairs.logits(z).split([self.problem.classes, self.problem.novel], dim=1)
+        every, novel = self.pairs.logits(z).split([self.problem.known + self.problem.pile, self.problem.pile], dim=1)
         return every, novel
 
 

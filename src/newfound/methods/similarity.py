@@ -76,7 +76,7 @@ class FromSimilarity(Method):
         self.problem, self.loss = problem, loss
         self.looks = Frozen(similarity.backbone, "batch")
         self.pairs = Frozen(similarity.pairs, "batch")
-        self.novel = nn.Linear(problem.dim, problem.novel)
+        self.novel = nn.Linear(problem.dim, problem.pile)
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Let the similarity network look; its latents are the note."""

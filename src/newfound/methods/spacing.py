@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from newfound import parallel
 from newfound.functional import pseudo
-from newfound.functional.cluster import kmeans
+from newfound.functional.cluster import kmeans, semi_supervised_kmeans
 from newfound.functional.geometry import distances, equidistant, means, nearest, target_distance, whitening
 from newfound.functional.losses import pull
 from newfound.functional.schedules import steps
@@ -167,24 +167,28 @@ class SpacingLoss(nn.Module):
         features: Float[Tensor, "all d"],
         labels: Int[Tensor, " all"] | None = None,
         random: torch.Generator | None = None,
+        mixed: bool = False,
     ) -> None:
         """Place prototypes by k-means and anchors equidistantly (Algorithm 2, lines 1–3).
 
         With labels (−1 where unlabelled) and a preset that asks for it, prototypes of known classes start at their
-        labelled means and k-means places the others.
+        labelled means and k-means places the others; where unlabelled images may be of known classes too (`mixed`),
+        semi-supervised k-means places all.
         """
         z, random = self.space(features), random or generator("spacing")
         classes = len(self.prototypes)
         l = torch.zeros(len(z), dtype=torch.bool, device=z.device) if labels is None else labels >= 0  # noqa: E741
         if labels is not None and l.any() and self.preset.known == "means":
             known = int(labels.max()) + 1
-            start, counts = means(z[l], labels[l], known)
-            rest = kmeans(z[~l], classes - known, random)
-            prototypes = torch.cat([start, rest.centres])
-            counts = torch.cat([counts, torch.bincount(rest.assignment, minlength=classes - known)])
+            if mixed:
+                prototypes, assignment, *_ = semi_supervised_kmeans(z, labels, classes, random)
+            else:
+                rest = kmeans(z[~l], classes - known, random)
+                prototypes = torch.cat([means(z[l], labels[l], known)[0], rest.centres])
+                assignment = labels.masked_scatter(~l, known + rest.assignment)
         else:
-            found = kmeans(z, classes, random)
-            prototypes, counts = found.centres, torch.bincount(found.assignment, minlength=classes)
+            prototypes, assignment, *_ = kmeans(z, classes, random)
+        counts = torch.bincount(assignment, minlength=classes)
         self.prototypes.copy_(prototypes)
         self.counts.copy_(counts if self.preset.initial is None else torch.full_like(self.counts, self.preset.initial))
         if self.preset.orientation != "none":
@@ -238,7 +242,7 @@ class Spacing(Method):
         self.get_buffer("changed").zero_()
         if now.first(self.loss.preset.start):
             features, labels = survey()
-            self.loss.start(features, labels, now.random("spacing"))
+            self.loss.start(features, labels, now.random("spacing"), self.problem.mixed)
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`spacing`, on all rows of the first view."""

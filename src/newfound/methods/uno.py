@@ -97,8 +97,8 @@ class Uno(Method):
             self.labelled.load_state_dict({"weight": head.weight})
             self.labelled.project()
         sizes = problem.dim, hidden or 4 * problem.dim, out or max(1, problem.dim // 2)
-        more = problem.novel * (over or over_clustering(problem.novel))
-        self.novel = nn.ModuleList(_head(sizes, problem.novel) for _ in range(heads))
+        more = problem.pile * (over or over_clustering(problem.pile))
+        self.novel = nn.ModuleList(_head(sizes, problem.pile) for _ in range(heads))
         self.over = nn.ModuleList(_head(sizes, more) for _ in range(heads))
         self.register_buffer("head_loss", torch.zeros(heads))  # of this epoch so far; the least is the best
 
