@@ -21,7 +21,7 @@ from torch import Tensor
 from newfound import files
 from newfound.data.cifar import cifar
 from newfound.data.decoding import decode
-from newfound.functional.axes import SHRINK, axes, tempered
+from newfound.functional.axes import SHRINK, axes, moments, tempered
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
@@ -100,8 +100,8 @@ def read(arm: Arm, records: Tensor, truth: Tensor, split: int) -> float:
         taught = labels >= 0
         centres, _ = means(x[taught], labels[taught], known)
         spread = None if arm.white is None else covariance(x[taught], labels[taught], centres)
-        found = axes(x, arm.few, spread, arm.white or 0.0)
-        x = F.normalize((x - found.centre) @ found.matrix, dim=1)
+        found = axes(moments(x), arm.few, spread, arm.white or 0.0)
+        x = F.normalize((x - found.centre).float() @ found.matrix.float(), dim=1)
     assignment = semi_supervised_kmeans(x, labels, CLASSES, generator("reading", split)).assignment
     return gcd_accuracy(y[labels < 0], assignment[labels < 0], known).all
 

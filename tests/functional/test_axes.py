@@ -5,7 +5,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from newfound.functional.axes import axes, tempered
+from newfound.functional.axes import axes, class_moments, moments, tempered, together
 from newfound.types import generator
 
 
@@ -26,7 +26,7 @@ def test_a_feature_s_unit_does_not_matter():
 
 def test_without_a_spread_they_are_the_principal_axes():
     x = features()
-    found = axes(x, 4)
+    found = axes(moments(x), 4)
     ours = (x - found.centre) @ found.matrix
     theirs = torch.from_numpy(PCA(4).fit_transform(x.numpy()))
     torch.testing.assert_close(ours.abs(), theirs.abs())  # an axis may point either way
@@ -34,7 +34,7 @@ def test_without_a_spread_they_are_the_principal_axes():
 
 def test_the_widest_axis_comes_first_and_none_sees_another():
     x = features()
-    found = axes(x, 5)
+    found = axes(moments(x), 5)
     covariance = torch.cov(((x - found.centre) @ found.matrix).T)
     assert (covariance.diagonal().diff() <= 0).all()
     torch.testing.assert_close(covariance, covariance.diagonal().diag(), atol=1e-10, rtol=0)
@@ -45,7 +45,7 @@ def test_a_direction_in_which_classes_are_wide_counts_less():
     spread = torch.eye(12).double()
     wide = spread.clone()
     wide[0, 0] = 1e4
-    assert (axes(x, 12, wide).matrix[0].norm() / axes(x, 12, spread).matrix[0].norm()) < 0.02
+    assert (axes(moments(x), 12, wide).matrix[0].norm() / axes(moments(x), 12, spread).matrix[0].norm()) < 0.02
 
 
 def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants_span():
@@ -56,7 +56,7 @@ def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants
     )
     x = centres[labels] + noise
     rest = x - torch.stack([x[labels == k].mean(0) for k in range(3)])[labels]
-    found = axes(x, 2, rest.T @ rest / 87, shrink=1e-9)
+    found = axes(moments(x), 2, rest.T @ rest / 87, shrink=1e-9)
     lda = LinearDiscriminantAnalysis(solver="eigen").fit(x.numpy(), labels.numpy())
     theirs = torch.from_numpy(lda.scalings_[:, :2])
     ours = torch.linalg.qr(found.matrix).Q
@@ -65,13 +65,37 @@ def test_where_little_is_added_to_the_spread_they_span_what_linear_discriminants
 
 @pytest.mark.parametrize(("n", "few"), [(4, 3), (1, 1)])
 def test_few_images_fill_few_axes(n, few):
-    assert axes(features(n), 10).matrix.shape == (12, few)
+    assert axes(moments(features(n)), 10).matrix.shape == (12, few)
 
 
 def test_float32_is_enough():
     x = features()
     spread = torch.cov(features(name="known").T)
-    double, single = axes(x, 4, spread), axes(x.float(), 4, spread.float())
-    assert single.matrix.dtype == torch.float32
-    angles = torch.cosine_similarity(double.matrix.float(), single.matrix, dim=0)
-    torch.testing.assert_close(angles.abs(), torch.ones(4))
+    double, single = axes(moments(x), 4, spread), axes(moments(x.float()), 4, spread.float())
+    angles = torch.cosine_similarity(double.matrix, single.matrix, dim=0)
+    torch.testing.assert_close(angles.abs(), torch.ones(4).double())
+
+
+def test_moments_are_number_mean_and_scatter():
+    x = features()
+    found = moments(x)
+    assert found.n == 60
+    torch.testing.assert_close(found.mean, x.mean(0))
+    torch.testing.assert_close(found.scatter, 59 * torch.cov(x.T))
+
+
+def test_moments_of_two_sets_are_those_of_both_at_once():
+    a, b = features(7), features(30, name="others") + 3
+    for found, expected in zip(together(moments(a), moments(b)), moments(torch.cat([a, b])), strict=True):
+        torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(expected))
+
+
+def test_class_means_and_their_shared_spread_have_the_moments_of_the_features():
+    x, labels = features(), torch.arange(60) % 7
+    means = torch.stack([x[labels == k].mean(0) for k in range(7)])
+    counts = torch.bincount(labels)
+    rest = x - means[labels]
+    nothing = torch.zeros(1, 12).double()  # of one more class nothing is known
+    found = class_moments(torch.cat([means, nothing]), torch.cat([counts, torch.zeros(1)]), rest.T @ rest / (60 - 7))
+    for ours, expected in zip(found, moments(x), strict=True):
+        torch.testing.assert_close(torch.as_tensor(ours), torch.as_tensor(expected))

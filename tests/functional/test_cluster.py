@@ -12,8 +12,10 @@ from threadpoolctl import threadpool_limits
 
 from newfound.functional import cluster
 from newfound.functional.cluster import (
+    Held,
     estimate_dtc,
     estimate_gcd,
+    held_kmeans,
     kmeans,
     lloyd,
     seeds,
@@ -407,6 +409,41 @@ def test_chunks_do_not_change_what_semi_supervised_kmeans_finds(chunk):
     chunked = semi_supervised_kmeans(x, labels, 5, generator(0), starts=4, chunk=chunk)
     assert torch.equal(chunked.assignment, whole.assignment)
     assert torch.allclose(chunked.centres, whole.centres)
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_sums_and_numbers_of_labelled_points_are_as_good_as_the_points(spherical):
+    x, labels = fog(200), (torch.arange(200) % 9).where(torch.arange(200) % 9 < 3, -1)
+    rows = torch.nn.functional.normalize(x) if spherical else x
+    sums = torch.stack([rows[labels == k].sum(0) for k in range(3)])
+    counts = torch.stack([(labels == k).sum() for k in range(3)]).to(x)
+    whole = semi_supervised_kmeans(x, labels, 7, generator(0), spherical=spherical)
+    found = held_kmeans(x[labels < 0], Held(sums, counts), 7, generator(0), spherical=spherical)
+    assert torch.equal(found.assignment, whole.assignment[labels < 0])
+    assert torch.allclose(found.centres, whole.centres)
+    own = sum(
+        within(rows[labels == k], (sums / counts[:, None])[k : k + 1], torch.zeros(int(counts[k]), dtype=torch.long))
+        for k in range(3)
+    )
+    assert found.cost == pytest.approx(whole.cost - own)
+
+
+def test_a_class_of_which_nothing_is_held_starts_as_new_ones_do():
+    x = torch.cat([fog(50) + 20 * torch.eye(4, dtype=torch.float64)[k] for k in range(3)])
+    sums = torch.stack([50 * x[:50].mean(0), torch.zeros(4), 50 * x[100:].mean(0)])
+    found = held_kmeans(x, Held(sums, torch.tensor([50.0, 0.0, 50.0])), 3, generator(0))
+    assert torch.equal(found.assignment, torch.arange(3).repeat_interleave(50))
+
+
+def test_holding_nothing_at_all_is_kmeans():
+    x = fog(60)
+    found = held_kmeans(x, Held(torch.zeros(2, 4), torch.zeros(2)), 5, generator(0))
+    assert torch.equal(found.assignment, kmeans(x, 5, generator(0)).assignment)
+
+
+def test_fewer_clusters_than_are_held_are_refused():
+    with pytest.raises(ValueError, match="asked for 1 clusters of 2 classes and 9 unlabelled points: ask for at"):
+        held_kmeans(fog(9), Held(torch.ones(2, 4), torch.ones(2)), 1, generator(0))
 
 
 def test_impossible_labels_and_numbers_of_clusters_are_refused():

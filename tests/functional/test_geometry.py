@@ -13,6 +13,7 @@ import torch
 from newfound.functional.geometry import (
     covariance,
     distances,
+    drift,
     equidistant,
     even,
     extend,
@@ -585,3 +586,34 @@ def test_points_in_one_place_have_principal_coordinates_0_in_their_dtype():
     assert coordinates.dtype == torch.float32
     assert not coordinates.any()
     assert not coordinates.requires_grad
+
+
+def test_a_covariance_of_nothing_leaves_everything_as_it_is():
+    assert torch.equal(whitening(torch.zeros(3, 3).double(), shrink=0.3), torch.eye(3).double())
+
+
+@pytest.mark.parametrize("width", [0.5, 2.0])
+def test_drift_equals_the_loop_over_classes_and_images(width):
+    centres, before, after = gaussian(3, 5), gaussian(20, 5, seed=1), gaussian(20, 5, seed=2)
+    found = drift(centres, before, after, width)
+    for k, centre in enumerate(centres):
+        total, weights = torch.zeros(5).double(), 0.0
+        for z, moved in zip(before, after, strict=True):
+            weight = math.exp(-((z - centre) ** 2).sum().item() / (2 * width**2))
+            total += weight * (moved - z)
+            weights += weight
+        torch.testing.assert_close(found[k], total / weights)
+
+
+def test_where_all_images_moved_alike_classes_moved_with_them():
+    centres, before, shift = gaussian(4, 6), gaussian(30, 6, seed=1), gaussian(1, 6, seed=2)
+    torch.testing.assert_close(drift(centres, before, before + shift, 0.7), shift.expand(4, 6))
+
+
+def test_a_class_moves_as_the_images_near_it_do_and_one_far_from_all_as_the_nearest():
+    before = torch.cat([gaussian(10, 3), gaussian(10, 3, seed=1) + 30])
+    moves = torch.tensor([[1.0, 0.0, 0.0], [0.0, -2.0, 0.0]]).double()
+    after = before + moves.repeat_interleave(10, 0)
+    centres = torch.tensor([[0.0] * 3, [30.0] * 3, [5000.0] * 3]).double()
+    found = drift(centres, before, after, width=1.0)
+    torch.testing.assert_close(found, moves[[0, 1, 1]])  # exp(−12 million) is 0, and 0/0 is no answer

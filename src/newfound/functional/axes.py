@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -27,7 +28,45 @@ def tempered(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return F.normalize(x.sign() * x.abs().sqrt(), dim=1)
 
 
-def axes(x: Float[Tensor, "n d"], few: int, spread: Float[Tensor, "d d"] | None = None, shrink: float = SHRINK) -> Axes:
+class Moments(NamedTuple):
+    """All that axes need of features: how many, their mean, and Σ (x − mean)(x − mean)ᵀ in double precision."""
+
+    n: float
+    mean: Float[Tensor, " d"]
+    scatter: Float[Tensor, "d d"]
+
+
+def moments(x: Float[Tensor, "n d"]) -> Moments:
+    """Those of features that are at hand."""
+    exact = x.double()
+    mean = exact.mean(0)
+    return Moments(float(len(x)), mean, (exact - mean).T @ (exact - mean))
+
+
+def class_moments(
+    means: Float[Tensor, "classes d"], counts: Float[Tensor, " classes"], spread: Float[Tensor, "d d"]
+) -> Moments:
+    """Those of features of which only class means and the shared within-class covariance S are left.
+
+        Σ_k n_k (μ_k − μ)(μ_k − μ)ᵀ + (n − c) S
+
+    Equal to `moments` of the features themselves. Classes of which nothing is known (n_k = 0) do not count.
+    """
+    there = counts > 0
+    centres, weights = means[there].double(), counts[there].double()[:, None]
+    mean = (weights * centres).sum(0) / weights.sum()
+    between = (centres - mean).T @ (weights * (centres - mean))
+    return Moments(weights.sum().item(), mean, between + (weights.sum() - len(weights)) * spread.double())
+
+
+def together(a: Moments, b: Moments) -> Moments:
+    """Those of two sets of features as one (Chan, Golub and LeVeque 1979)."""
+    n, apart = a.n + b.n, b.mean - a.mean
+    scatter = a.scatter + b.scatter + a.n * b.n / n * torch.outer(apart, apart)
+    return Moments(n, a.mean + b.n / n * apart, scatter)
+
+
+def axes(seen: Moments, few: int, spread: Float[Tensor, "d d"] | None = None, shrink: float = SHRINK) -> Axes:
     """The principal axes of features, once what differs within a class is made small.
 
         A = W V,   W = (S + ρ s̄ I)^−½,   V: the first eigenvectors of W Cov(x) W
@@ -35,9 +74,7 @@ def axes(x: Float[Tensor, "n d"], few: int, spread: Float[Tensor, "d d"] | None 
     S is the shared within-class covariance of the known classes, s̄ its mean eigenvalue and ρ `shrink`; without it
     W = I. Fewer axes are given where the features do not fill as many.
     """
-    centre = x.mean(0)
-    rest = (x - centre).double()
     if spread is None:
-        return Axes(centre, directions(rest)[:, :few].to(x.dtype))
+        return Axes(seen.mean, directions(seen.scatter)[:, :few])
     white = whitening(spread.double(), shrink)
-    return Axes(centre, (white @ directions(rest @ white)[:, :few]).to(x.dtype))
+    return Axes(seen.mean, white @ directions(white @ seen.scatter @ white)[:, :few])

@@ -113,14 +113,80 @@ def semi_supervised_kmeans(
             f"k-means was asked for {k} clusters of {known} classes and {unlabelled} unlabelled points: "
             f"ask for at least {known}, at most {known + unlabelled}"
         )
-    x, origin = _placed(x, spherical)
-    free = x[~labelled]
-    sums, counts = _tally(x[labelled], labels[labelled], k, chunk)
-    if (empty := counts[:known] == 0).any():
+    sums, counts = _tally(x[labelled], labels[labelled], known, chunk)
+    if (empty := counts == 0).any():
         raise ValueError(f"found no labelled point of classes {empty.nonzero()[:, 0].tolist()}: labels count from 0")
-    classes = F.normalize(sums[:known]) if spherical else sums[:known] / counts[:known, None]
-    more = k - known
-    pool = _pool(free, k, generator)
+    if spherical:
+        x = F.normalize(x)
+        sums, _ = _tally(x[labelled], labels[labelled], known, chunk)
+    found = held_kmeans(
+        x[~labelled],
+        Held(sums, counts),
+        k,
+        generator,
+        starts=starts,
+        iterations=iterations,
+        tolerance=tolerance,
+        spherical=spherical,
+        chunk=chunk,
+    )
+    assignment = labels.masked_scatter(~labelled, found.assignment)
+    return found._replace(assignment=assignment, cost=within(x, found.centres, assignment, chunk=chunk))
+
+
+class Held(NamedTuple):
+    """Points that k-means may not move, a class each: all that it needs of them."""
+
+    sums: Float[Tensor, "classes d"]
+    counts: Float[Tensor, " classes"]
+
+
+@torch.no_grad()
+def held_kmeans(
+    x: Float[Tensor, "n d"],
+    held: Held,
+    k: int,
+    generator: torch.Generator,
+    *,
+    starts: int = 20,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
+    spherical: bool = False,
+    chunk: int = CHUNK,
+) -> Clustering:
+    """`semi_supervised_kmeans` where of the labelled points only sums and numbers are at hand.
+
+        min over c, a of  Σ_i ‖x_i − c_a(i)‖² + Σ_y n_y ‖m_y − c_y‖²,   m_y = sum_y / n_y
+
+    The labelled points' scatter about their own means never changes, so it is left out of the cost, and nothing is
+    lost: with their sums and numbers the clusters are those of the points themselves. A class with n_y = 0 is held by
+    nothing: it starts as the others do. With `spherical`, sums are of unit rows.
+    """
+    known, more = len(held.counts), k - len(held.counts)
+    if not 0 <= more <= len(x):
+        raise ValueError(
+            f"k-means was asked for {k} clusters of {known} classes and {len(x)} unlabelled points: "
+            f"ask for at least {known}, at most {known + len(x)}"
+        )
+    if not held.counts.any():
+        return kmeans(
+            x,
+            k,
+            generator,
+            starts=starts,
+            iterations=iterations,
+            tolerance=tolerance,
+            spherical=spherical,
+            chunk=chunk,
+        )
+    origin = (x.sum(0) + held.sums.sum(0)) / (len(x) + held.counts.sum()) * (not spherical)
+    x = F.normalize(x) if spherical else x - origin
+    counts = F.pad(held.counts, (0, more))
+    sums = F.pad(held.sums - held.counts[:, None] * origin, (0, 0, 0, more))
+    there = counts > 0
+    classes = F.normalize(sums[there]) if spherical else sums[there] / counts[there, None]
+    more = k - len(classes)
+    pool = _pool(x, k, generator)
     squares = torch.linalg.vector_norm(pool, dim=1).square()
     distance = _distances(pool, squares, classes, classes.square().sum(1)).amin(1)
     # With nothing to seed every start is the same.
@@ -130,12 +196,13 @@ def semi_supervised_kmeans(
 
     def attempt(draws: Float[Tensor, "starts more tries"]) -> Clustering:
         rows = _spread(pool, squares, draws, distance[:, None].expand(-1, len(draws)))
-        start = torch.cat([classes.expand(len(draws), -1, -1), pool[rows]], 1)
-        centres, joined, steps = _settle(free, start, sums, counts, rest, iterations, spherical, chunk)
-        assignment = labels.masked_scatter(~labelled, joined)
-        return Clustering(centres, assignment, within(x, centres, assignment, chunk=chunk), steps)
+        start = x.new_empty(len(draws), k, x.shape[1])
+        start[:, there], start[:, ~there] = classes, pool[rows]
+        centres, joined, steps = _settle(x, start, sums, counts, rest, iterations, spherical, chunk)
+        strain = (counts[there] * (centres[there] - sums[there] / counts[there, None]).square().sum(1)).sum().item()
+        return Clustering(centres, joined, within(x, centres, joined, chunk=chunk) + strain, steps)
 
-    best = min(map(attempt, draws.split(max(1, chunk // len(x)))), key=lambda clustering: clustering.cost)
+    best = min(map(attempt, draws.split(max(1, chunk // max(1, len(x))))), key=lambda clustering: clustering.cost)
     return best._replace(centres=best.centres + origin)
 
 

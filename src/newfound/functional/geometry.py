@@ -53,12 +53,29 @@ def covariance(
     return rest.T @ rest / max(1, len(features) - len(centres))
 
 
+def drift(
+    centres: Float[Tensor, "c d"], before: Float[Tensor, "n d"], after: Float[Tensor, "n d"], width: float
+) -> Float[Tensor, "c d"]:
+    """How far classes whose images are gone have moved, guessed by how far images near them have.
+
+        Δ_k = Σ_i w_ik (z′_i − z_i) / Σ_i w_ik,   w_ik = exp(−‖z_i − μ_k‖² / 2σ²)        (Yu et al. 2020)
+
+    z are latents of other images before the backbone moved, z′ after; σ is `width`.
+    """
+    weights = (-torch.cdist(centres, before).square() / (2 * width**2)).softmax(1)
+    return weights @ (after - before)
+
+
 def whitening(spread: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, "dim dim"]:
     """The symmetric W that makes a covariance round, as far as it can be trusted.
 
     W = (S + ρ s̄ I)^−½,   s̄ = Tr S / dim        (ρ is `shrink`; without it directions of no spread would explode)
+
+    A covariance of 0, as one image a class has it, says nothing: W = I.
     """
     size = spread.shape[0]
+    if not spread.any():
+        return torch.eye(size).to(spread)
     strengths, directions = torch.linalg.eigh(_exact(spread))
     scales = (strengths.clamp(min=0) + shrink * strengths.sum() / size).rsqrt()
     return (directions * scales @ directions.T).to(spread)
@@ -73,16 +90,16 @@ def principal(x: Float[Tensor, "n dim"], k: int) -> Float[Tensor, "n {k}"]:
     """
     X = _exact(x)
     X = X - X.mean(0)
-    V = directions(X)[:, :k]
+    V = directions(X.T @ X)[:, :k]
     return F.pad(X @ V, (0, k - V.shape[1])).to(x)
 
 
-def directions(X: Float[Tensor, "n dim"]) -> Float[Tensor, "dim filled"]:
-    """Eigenvectors of XᵀX, the widest first, each turned so that its largest entry is positive.
+def directions(scatter: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim filled"]:
+    """Eigenvectors of a scatter matrix, the widest first, each turned so that its largest entry is positive.
 
-    Those along which X does not reach at all are left out, but one is given at least.
+    Those along which nothing is scattered are left out, but one is given at least.
     """
-    values, V = torch.linalg.eigh(X.T @ X)
+    values, V = torch.linalg.eigh(scatter)
     filled = max(1, int((values > values[-1] * 1e-12).sum()))
     V = V.flip(1)[:, :filled]
     return V * V.gather(0, V.abs().argmax(0, keepdim=True)).sign()

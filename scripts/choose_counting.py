@@ -1,0 +1,125 @@
+"""Choose how classes are counted and what distances mean, on images that no result is reported on.
+
+    python scripts/choose_counting.py CIFAR
+
+Stamps and CIFAR-100's classes 0–47 as in choose_axes.py, some of the classes known, half of their images labelled; and
+the embedded drawings, a network that has learnt 60 of the known categories, and others that it has not. Writes
+results/choice-counting.json: for each arm the estimated over the true number of classes in all, a split each, and the
+lines that turn distances into chances.
+"""
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from choose_axes import photographs, seen, stamps
+from torch import Tensor
+
+from newfound import files
+from newfound.data.sources import doodles
+from newfound.discovery.discover import stage_one
+from newfound.discovery.result import embed
+from newfound.discovery.settings import StageOne
+from newfound.functional.axes import SHRINK, axes, moments, tempered
+from newfound.functional.counting import count
+from newfound.functional.geometry import covariance, means, whitening
+from newfound.training.adapt import FEW, Scores, outcome, trusted
+from newfound.types import generator
+
+SETTINGS = {"stamps": [(8, 8)], "cifar100": [(5, 5), (8, 8), (24, 24)]}
+SPLITS, SHRINKS = 4, (1.0, 3.0, 6.0, 10.0)
+DRAWN, NEW, WHITE = 60, (10, 25), (None, 0.3, 3.0)
+RESULTS = Path(__file__).parents[1] / "results/choice-counting.json"
+
+
+def task(x: Tensor, truth: Tensor, known: int, novel: int, split: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Some classes of a set: features, labels (−1 where unlabelled), the truth with known classes first."""
+    random = generator("count", split, known, novel)
+    order = torch.randperm(int(truth.max()) + 1, generator=random)[: known + novel]
+    place = torch.full((int(truth.max()) + 1,), -1).scatter_(0, order, torch.arange(len(order)))[truth]
+    x, y = x[place >= 0], place[place >= 0]
+    return x, torch.where((y < known) & (torch.rand(len(y), generator=random) < 0.5), y, -1), y
+
+
+def placed(x: Tensor, labels: Tensor, known: int, shrink: float) -> Tensor:
+    """Unit latents of features, as an adapter that has learnt nothing gives them."""
+    taught = labels >= 0
+    spread = covariance(x[taught], labels[taught], means(x[taught], labels[taught], known)[0])
+    found = axes(moments(x), FEW, spread, shrink)
+    return F.normalize((x.double() - found.centre) @ found.matrix, dim=1).float()
+
+
+def drawings() -> tuple[Tensor, Tensor, Tensor]:
+    """Latents of drawings by a network that has learnt the first categories; truth; the spread of what it learnt."""
+    images = doodles("known")
+    taught = replace(images.pick((images.labels < DRAWN).nonzero()[:, 0]), classes=images.classes[:DRAWN])
+    model = stage_one(taught, StageOne(), 0, device="cpu")
+    assert model.spread is not None
+    return embed(model, images), images.labels, model.spread
+
+
+def main() -> None:
+    """Try every arm."""
+    sets = {"stamps": stamps(), "cifar100": photographs(Path(sys.argv[1]))}
+    rows: list[dict[str, object]] = []
+    scores: list[Scores] = []
+    for name, (pixels, labels) in sets.items():
+        x, truth = tempered(seen(pixels)[:, 0]), torch.tensor(labels)
+        for known, novel in SETTINGS[name]:
+            tries = [task(x, truth, known, novel, split) for split in range(SPLITS)]
+            for shrink in SHRINKS:
+                counts = [counted(placed(x, y, known, shrink), y, split) for split, (x, y, _) in enumerate(tries)]
+                rows.append(
+                    {"set": name, "known": known, "novel": novel, "shrink": shrink} | ratios(counts, known + novel)
+                )
+                print(rows[-1], flush=True)
+            scores += [outcome(placed(x, y, known, SHRINK), y, z, generator(s)) for s, (x, y, z) in enumerate(tries)]
+    lines = {"features": trusted(scores)}
+    x, truth, spread = drawings()
+    scores = []
+    for novel in NEW:
+        for shrink in WHITE:
+            metric = torch.eye(len(spread)) if shrink is None else whitening(spread, shrink)
+            tries = []
+            for split in range(SPLITS):
+                some = DRAWN + torch.randperm(100 - DRAWN, generator=generator("new", split))[:novel]
+                keep = (truth < DRAWN) | torch.isin(truth, some)
+                y = torch.cat([torch.arange(DRAWN), some]).sort().values
+                y = torch.searchsorted(y, truth[keep])
+                half = torch.rand(len(y), generator=generator("half", split)) < 0.5
+                tries.append((F.normalize(x[keep] @ metric, dim=1), torch.where((y < DRAWN) & half, y, -1), y))
+            counts = [counted(u, y, split) for split, (u, y, _) in enumerate(tries)]
+            rows.append(
+                {"set": "drawings", "known": DRAWN, "novel": novel, "shrink": shrink} | ratios(counts, DRAWN + novel)
+            )
+            print(rows[-1], flush=True)
+            if shrink is None:
+                scores += [outcome(*parts, generator(s)) for s, parts in enumerate(tries)]
+    lines["learnt"] = trusted(scores)
+    result = {"measure": "estimated over true number of classes in all, a split each", "rows": rows}
+    result["lines"] = {name: trust._asdict() for name, trust in lines.items()}
+    files.write(RESULTS, json.dumps(result, indent=1) + "\n")
+    print(result["lines"])
+
+
+def counted(u: Tensor, labels: Tensor, seed: int) -> dict[str, int]:
+    """What each way of asking says."""
+    taught = labels >= 0
+    return {
+        str(name): number for name, number in count(u[~taught], u[taught], labels[taught], seed=seed).estimates.items()
+    }
+
+
+def ratios(counts: list[dict[str, int]], truth: int) -> dict[str, object]:
+    """Estimated over true numbers, by the way of asking, and the root mean square of their logs."""
+    by = {name: [round(one[name] / truth, 3) for one in counts] for name in counts[0]}
+    return by | {"off by (pairs)": round(math.sqrt(np.mean(np.square(np.log(by["pairs"])))), 3)}
+
+
+if __name__ == "__main__":
+    main()

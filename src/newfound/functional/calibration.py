@@ -1,0 +1,79 @@
+"""How far an answer can be trusted: distances to centres become chances that were measured on pretend-novel classes."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class Line(NamedTuple):
+    """A score's chance is σ(slope · score + offset)."""
+
+    slope: float
+    offset: float
+
+
+class Trust(NamedTuple):
+    """What scores mean: that an image's class is right, and that it is a new one."""
+
+    right: Line
+    new: Line
+
+
+def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int = 50) -> Line:
+    """The chance of something as a function of a score, by logistic regression.
+
+        max over a, b of  Σ_i t_i log σ(a s_i + b) + (1 − t_i) log σ(−a s_i − b)        (Platt 1999)
+
+    t_i is (n₁ + 1)/(n₁ + 2) where it happened and 1/(n₀ + 2) where not, so that scores that separate the two perfectly
+    give a finite slope. Scores without end, whose chance no line says, are left out. Found by Newton's method.
+    """
+    happened = happened[score.isfinite()]
+    s, yes = score[score.isfinite()].double(), happened.double()
+    t = torch.where(happened, (yes.sum() + 1) / (yes.sum() + 2), 1 / ((1 - yes).sum() + 2))
+    design = torch.stack([s, torch.ones_like(s)], 1)
+    line = torch.zeros(2, dtype=torch.float64)
+    for _ in range(steps):
+        p = torch.sigmoid(design @ line)
+        bend = design.T @ (design * (p * (1 - p))[:, None]) + 1e-9 * torch.eye(2, dtype=torch.float64)
+        step = torch.linalg.solve(bend, design.T @ (t - p))
+        line = line + step * (5 / step.norm()).clamp(max=1.0)  # a long step may leave the hill it is on
+        if step.norm() < 1e-9:
+            break
+    return Line(*line.tolist())
+
+
+def chance(score: Float[Tensor, " n"], line: Line) -> Float[Tensor, " n"]:
+    """The chance that goes with a score; sure where the score is without end."""
+    finite = torch.sigmoid(line.slope * score.double() + line.offset).to(score)
+    return torch.where(score.isinf(), (score > 0).to(score), finite)
+
+
+def lead(
+    distances: Float[Tensor, "n centres"], own: Int[Tensor, " n"], same: Bool[Tensor, "centres centres"]
+) -> Float[Tensor, " n"]:
+    """By how much an image's own centre is nearer than the nearest of another class.
+
+        log(d′ / d),   d to its own centre, d′ to the nearest that is not of its class
+
+    0 half-way between two; ∞ where there is no other class. Scaling all distances changes nothing.
+    """
+    other = distances.masked_fill(same[own], math.inf).amin(1)
+    return ratio(other, distances.gather(1, own[:, None])[:, 0])
+
+
+def strangeness(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " centres"]) -> Float[Tensor, " n"]:
+    """By how much the nearest new class is nearer than the nearest known one: log(d_known / d_new).
+
+    ∞ where no class is known, −∞ where none is new.
+    """
+    known, novel = (distances.masked_fill(mask, math.inf).amin(1) for mask in (new, ~new))
+    return ratio(known, novel)
+
+
+def ratio(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """log(a / b); 0 where both are 0, and where both are without end."""
+    least = torch.finfo(a.dtype).tiny
+    return (a.clamp(min=least).log() - b.clamp(min=least).log()).nan_to_num(0.0, math.inf, -math.inf)

@@ -1,0 +1,184 @@
+"""How many classes there are, asked in three ways at once, of the same clusterings."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from newfound import types
+from newfound.functional.cluster import kmeans
+from newfound.functional.metrics import accuracy, silhouette
+
+Voice = Literal["pairs", "accuracy", "silhouette"]
+
+ROWS = 3000
+"""Images among which classes are counted; of more a sample is taken."""
+
+NEEDED = 3
+"""Labelled classes below which they say too little of others."""
+
+LEAST, WIDEST = 0.25, 0.5
+"""How wide an interval is about its estimate, at least and at most, as a share of it; decision 8."""
+
+
+class Tried(NamedTuple):
+    """One number of classes, and what was seen with it. NaN where nothing is labelled."""
+
+    classes: int
+    pairs: float  # log of labelled pairs that are joined over those that share a class
+    accuracy: float  # of the labelled images
+    silhouette: float
+
+
+class Count(NamedTuple):
+    """How many classes there are in all: the estimate, its interval, and all that spoke for and against it."""
+
+    classes: int
+    least: int
+    most: int
+    voice: Voice  # which of the estimates it is
+    estimates: dict[Voice, int]
+    curve: tuple[Tried, ...]
+
+
+@torch.no_grad()
+def count(
+    unlabelled: Float[Tensor, "n d"],
+    labelled: Float[Tensor, "m d"],
+    labels: Int[Tensor, " m"],
+    *,
+    most: int = 100,
+    starts: int = 3,
+    rows: int = ROWS,
+    seed: int = 0,
+) -> Count:
+    """How many classes K labelled and unlabelled images have together; unlabelled ones may be of labelled classes too.
+
+        pairs:       the K at which k-means of all joins as many pairs of labelled images as share a class
+        accuracy:    argmax_K of the labelled images' accuracy        (Vaze et al. 2022)
+        silhouette:  argmax_K of how far apart the clusters lie
+
+    `pairs` decides where three classes or more are labelled: the share of joined pairs falls steadily with K, so where
+    it crosses is found with less noise than where a jagged curve has its top. Else the silhouette does. At most `most`
+    classes are unlabelled alone; K grows by a quarter of these each time, and in between curves are smoothed.
+
+    The interval is a standard error to either side: of `pairs` that of a jackknife over the labelled classes, of the
+    silhouette the numbers that do nearly as well; a quarter of the estimate at least, half of it at most. Labels count
+    from 0, and each has an image.
+    """
+    unlabelled, labelled, labels = _some(unlabelled, labelled, labels, rows, seed)
+    known = int(labels.max()) + 1 if len(labels) else 0
+    x = torch.cat([labelled, unlabelled])
+    numbers = [known + m for m in _growing(min(most, max(1, len(unlabelled) // 2))) if known + m > 1]
+    if not numbers:
+        raise ValueError(f"found {len(unlabelled)} unlabelled images: counting classes needs at least 4")
+    runs = [_clustered(x, K, starts, types.generator(seed, "count", K)) for K in numbers]
+    scale = np.log(numbers)
+    heights = np.array([silhouette(x, first, rows=rows // 2, seed=seed) for first, *_ in runs])
+    tops = {"silhouette": top(scale, heights)}
+    pairs = right = np.full(len(numbers), math.nan)
+    error = _plateau(scale, heights)
+    if known:
+        shared = torch.bincount(labels, minlength=known).double()
+        shared = shared * (shared - 1)
+        joined = torch.stack([torch.stack([_joined(a[: len(labels)], labels) for a in some]).mean(0) for some in runs])
+        right = np.array([np.mean([accuracy(labels, a[: len(labels)]) for a in some]) for some in runs])
+        pairs = _surplus(joined, shared, range(known))
+        tops |= {"accuracy": top(scale, right), "pairs": crossing(scale, pairs)}
+    voice: Voice = "pairs" if known >= NEEDED else "silhouette"
+    if voice == "pairs":
+        others = [[k for k in range(known) if k != out] for out in range(known)]
+        error = _jackknife([crossing(scale, _surplus(joined, shared, some)) for some in others])
+    share = min(WIDEST, max(LEAST, math.expm1(error)))
+    found = max(round(math.exp(tops[voice])), known + 1)
+    return Count(
+        found,
+        max(math.floor(found * (1 - share)), known + 1),
+        math.ceil(found * (1 + share)),
+        voice,
+        {voice: max(round(math.exp(log)), known + 1) for voice, log in tops.items()},  # type: ignore[misc]
+        tuple(map(Tried, numbers, pairs.tolist(), right.tolist(), heights.tolist())),
+    )
+
+
+def crossing(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
+    """Where a falling curve first goes below 0, between its points; an end where it never does."""
+    below = np.flatnonzero(y <= 0)
+    if not len(below):
+        return float(x[-1])
+    last = int(below[0])
+    if last == 0:
+        return float(x[0])
+    share = y[last - 1] / (y[last - 1] - y[last])
+    return float(x[last - 1] + share * (x[last] - x[last - 1]))
+
+
+def top(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], width: float = 0.15) -> float:
+    """Where a jagged curve is highest once it is smoothed.
+
+    argmax_t Σ_i w_i(t) y_i / Σ_i w_i(t),   w_i(t) = exp(−(t − x_i)² / 2 width²)        (Nadaraya 1964, Watson 1964)
+    """
+    fine = np.linspace(x[0], x[-1], 512)
+    weights = np.exp(-np.square((fine[:, None] - x) / width) / 2)
+    return float(fine[(weights @ y / weights.sum(1)).argmax()])
+
+
+def _growing(most: int) -> list[int]:
+    """From 0 to `most`, by a quarter each time."""
+    numbers = [0]
+    while numbers[-1] < most:
+        numbers.append(min(most, max(numbers[-1] + 1, round(1.25 * numbers[-1]))))
+    return numbers
+
+
+def _clustered(x: Float[Tensor, "n d"], k: int, starts: int, random: torch.Generator) -> list[Int[Tensor, " n"]]:
+    """Several clusterings, none chosen: their mean is smoother than the best."""
+    return [kmeans(x, k, random, starts=1).assignment.cpu() for _ in range(starts)]
+
+
+def _joined(cluster: Int[Tensor, " m"], labels: Int[Tensor, " m"]) -> Float[Tensor, "known known"]:
+    """Ordered pairs of labelled images in one cluster, by the classes of the two; none is paired with itself."""
+    table = torch.zeros(int(cluster.max()) + 1, int(labels.max()) + 1, dtype=torch.float64)
+    table.index_put_((cluster, labels), torch.ones(len(labels), dtype=torch.float64), accumulate=True)
+    return table.T @ table - torch.diag(table.sum(0))
+
+
+def _surplus(
+    joined: Float[Tensor, "numbers known known"], shared: Float[Tensor, " known"], some: Sequence[int]
+) -> Float[np.ndarray, " numbers"]:
+    """log(pairs joined / pairs that share a class) among some of the classes."""
+    rows = torch.tensor([*some])
+    pairs = joined[:, rows][:, :, rows].sum((1, 2))
+    return ((pairs + 1) / (shared[rows].sum() + 1)).log().numpy()
+
+
+def _jackknife(values: Sequence[float]) -> float:
+    """Standard error of an estimate, from what it is with each class left out (Tukey 1958)."""
+    return math.sqrt((len(values) - 1) * float(np.var(values)))
+
+
+def _plateau(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
+    """How far from the top a curve is within a tenth of its range of it, where x are logs."""
+    near = x[y >= y.max() - 0.1 * (y.max() - y.min())]
+    return float(np.abs(near - x[y.argmax()]).max())
+
+
+def _some(
+    unlabelled: Float[Tensor, "n d"],
+    labelled: Float[Tensor, "m d"],
+    labels: Int[Tensor, " m"],
+    rows: int,
+    seed: int,
+) -> tuple[Float[Tensor, "some d"], Float[Tensor, "others d"], Int[Tensor, " others"]]:
+    """At most about so many images, of either kind half at least where there are as many; of a class two at least."""
+    random = types.generator(seed, "count")
+    few = torch.randperm(len(unlabelled), generator=random)[: max(rows - len(labelled), rows // 2)]
+    order = torch.randperm(len(labelled), generator=random)
+    first = torch.cat([order[labels[order] == k][:2] for k in range(int(labels.max()) + 1)] if len(labels) else [order])
+    rest = order[~torch.isin(order, first)][: max(0, rows - len(few) - len(first))]
+    others = torch.cat([first, rest]).sort().values
+    return unlabelled[few.sort().values], labelled[others], labels[others].long()

@@ -1,0 +1,185 @@
+"""Distances become scores, and scores chances."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from newfound.functional.calibration import Line, chance, lead, platt, ratio, strangeness
+from newfound.types import generator
+
+
+def outcomes(slope, offset, n=4000, scale=1.0):
+    """Scores, and what happened with the chance that this line says."""
+    random = generator("outcomes", n)
+    score = scale * torch.randn(n, generator=random, dtype=torch.float64)
+    happened = torch.rand(n, generator=random, dtype=torch.float64) < torch.sigmoid(slope * score + offset)
+    return score, happened
+
+
+def likelihood(score, happened, slope, offset):
+    """Platt's, written out: the mean over images, of targets that are never quite 0 or 1."""
+    yes = int(happened.sum())
+    high, low = (yes + 1) / (yes + 2), 1 / (len(happened) - yes + 2)
+    total = 0.0
+    for s, did in zip(score.tolist(), happened.tolist(), strict=True):
+        t, p = high if did else low, 1 / (1 + math.exp(-(slope * s + offset)))
+        total += t * math.log(p) + (1 - t) * math.log(1 - p)
+    return total / len(score)
+
+
+LINES = [(2.0, -1.0), (-0.7, 0.4), (0.0, 1.5), (6.0, -2.0)]
+
+
+@pytest.mark.parametrize(("slope", "offset"), LINES)
+def test_of_many_images_it_is_logistic_regression_and_the_line_they_came_from(slope, offset):
+    score, happened = outcomes(slope, offset)
+    theirs = LogisticRegression(C=np.inf, tol=1e-10).fit(score[:, None].numpy(), happened.numpy())
+    found = platt(score, happened)
+    assert found.slope == pytest.approx(theirs.coef_[0, 0], abs=0.01, rel=0.02)  # targets of 1 − 1/2000, not 1
+    assert found.offset == pytest.approx(theirs.intercept_[0], abs=0.01, rel=0.02)
+    assert found == pytest.approx((slope, offset), abs=0.2)
+
+
+@pytest.mark.parametrize("n", [30, 400])
+@pytest.mark.parametrize(("slope", "offset"), LINES)
+def test_it_is_logistic_regression_on_images_that_happen_a_little_both_ways(slope, offset, n):
+    score, happened = outcomes(slope, offset, n)
+    yes = int(happened.sum())
+    t = np.where(happened.numpy(), (yes + 1) / (yes + 2), 1 / (n - yes + 2))
+    twice, weights = score.repeat(2)[:, None].numpy(), np.concatenate([t, 1 - t])
+    theirs = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky")
+    theirs.fit(twice, np.repeat([1, 0], n), sample_weight=weights)
+    assert platt(score, happened) == pytest.approx((theirs.coef_[0, 0], theirs.intercept_[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize("n", [5, 12, 60])
+def test_no_line_of_a_grid_about_it_is_likelier(n):
+    score, happened = outcomes(1.0, 0.3, n)
+    slope, offset = platt(score, happened)
+    best = likelihood(score, happened, slope, offset)
+    for away in (1.0, 0.1, 0.01):
+        around = [(slope + a * away, offset + b * away) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b]
+        assert max(likelihood(score, happened, *line) for line in around) < best
+
+
+@pytest.mark.parametrize("gap", [0.1, 1.0, 30.0])
+def test_scores_that_separate_perfectly_are_trusted_but_one_in_so_many(gap):
+    score = torch.tensor([-gap, gap]).double().repeat(50)
+    line = platt(score, score > 0)
+    assert line == pytest.approx((math.log(51) / gap, 0), abs=1e-6)
+    torch.testing.assert_close(chance(score, line), torch.tensor([1 / 52, 51 / 52]).double().repeat(50))
+
+
+def test_another_unit_of_the_score_changes_the_slope_alone():
+    score, happened = outcomes(1.5, -0.5, 500)
+    slope, offset = platt(score, happened)
+    for unit in (0.1, 8.0):
+        found = platt(unit * score, happened)
+        assert found.slope * unit == pytest.approx(slope, rel=1e-6)
+        assert found.offset == pytest.approx(offset, rel=1e-6)
+
+
+def test_what_did_not_happen_has_the_opposite_line():
+    score, happened = outcomes(1.5, -0.5, 500)
+    yes, no = platt(score, happened), platt(score, ~happened)
+    assert no == pytest.approx((-yes.slope, -yes.offset), rel=1e-6)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_what_always_or_never_happens_is_likely_or_not_but_for_no_score_certain(always):
+    score = outcomes(0.0, 0.0, 98)[0]
+    found = platt(score, torch.full((98,), always))
+    expected = 0.99 if always else 0.01  # 99 of 100
+    torch.testing.assert_close(chance(score, found), torch.full((98,), expected).double(), atol=1e-6, rtol=0)
+
+
+def test_scores_without_end_do_not_move_the_line():
+    score, happened = outcomes(1.0, 0.5, 200)
+    ends = torch.tensor([math.inf, -math.inf, math.inf]).double()
+    found = platt(torch.cat([score, ends]), torch.cat([happened, torch.tensor([False, True, True])]))
+    assert found == platt(score, happened)
+    assert platt(ends, torch.tensor([True, False, True])) == Line(0.0, 0.0)
+
+
+def test_a_chance_is_the_logistic_function_of_the_line():
+    score = torch.linspace(-3, 3, 13)
+    for s, p in zip(score.tolist(), chance(score, Line(1.7, -0.4)).tolist(), strict=True):
+        assert p == pytest.approx(1 / (1 + math.exp(0.4 - 1.7 * s)), abs=1e-6)
+
+
+@pytest.mark.parametrize("slope", [2.0, 0.0, -2.0])
+def test_a_score_without_end_is_sure_whatever_the_line(slope):
+    assert chance(torch.tensor([math.inf, -math.inf]), Line(slope, -1.0)).tolist() == [1.0, 0.0]
+
+
+def test_ratios_of_nothing_and_of_everything_are_even():
+    a = torch.tensor([2.0, 0.0, math.inf, math.inf, 3.0])
+    b = torch.tensor([1.0, 0.0, math.inf, 3.0, math.inf])
+    found = ratio(a, b)
+    assert found[:1].item() == pytest.approx(math.log(2))
+    assert found[1:].tolist() == [0, 0, math.inf, -math.inf]
+    assert ratio(a[:1], b[1:2]) > 80  # nothing is farther than any number, and still a number
+    assert ratio(a[:1], b[1:2]).isfinite()
+
+
+def apart(n=40, centres=6):
+    return torch.rand(n, centres, generator=generator("apart")).double() + 0.1
+
+
+GROUP = torch.tensor([1, 2, 2, 4, 5, 1])
+
+
+def test_lead_equals_the_loop_over_images_and_centres():
+    distances, same = apart(), GROUP[:, None] == GROUP
+    own = torch.randint(6, (40,), generator=generator("own"))
+    found = lead(distances, own, same)
+    for row in range(40):
+        mine = int(own[row])
+        others = [distances[row, k].item() for k in range(6) if GROUP[k] != GROUP[mine]]
+        assert found[row].item() == pytest.approx(math.log(min(others) / distances[row, mine].item()))
+
+
+def test_strangeness_equals_the_loop_over_images_and_centres():
+    distances, new = apart(), torch.tensor([True, False, True, True, False, False])
+    found = strangeness(distances, new)
+    for row in range(40):
+        known = min(distances[row, k].item() for k in range(6) if not new[k])
+        novel = min(distances[row, k].item() for k in range(6) if new[k])
+        assert found[row].item() == pytest.approx(math.log(known / novel))
+
+
+def test_the_unit_of_distance_does_not_matter():
+    distances, own, same = apart(), apart().argmin(1), torch.eye(6, dtype=torch.bool)
+    new = torch.arange(6) < 2
+    torch.testing.assert_close(lead(1e-3 * distances, own, same), lead(distances, own, same))
+    torch.testing.assert_close(strangeness(1e-3 * distances, new), strangeness(distances, new))
+
+
+def test_an_image_leads_where_its_own_centre_is_the_nearest_and_not_half_way():
+    distances, same = apart(), torch.eye(6, dtype=torch.bool)
+    assert (lead(distances, distances.argmin(1), same) > 0).all()
+    assert (lead(distances, distances.argmax(1), same) < 0).all()
+    even = torch.ones(3, 2)
+    assert not lead(even, torch.tensor([0, 1, 0]), torch.eye(2, dtype=torch.bool)).any()
+
+
+def test_merging_classes_never_lessens_the_lead():
+    distances, alone = apart(), torch.eye(6, dtype=torch.bool)
+    own = distances.argmin(1)
+    before, after = lead(distances, own, alone), lead(distances, own, GROUP[:, None] == GROUP)
+    assert (after >= before).all()
+    second = distances.topk(2, largest=False).indices[:, 1]
+    merged = GROUP[own] == GROUP[second]  # the nearest other centre is no longer of another class
+    assert merged.any()
+    assert torch.equal(after > before, merged)
+
+
+def test_where_there_is_nothing_to_be_told_from_all_is_said():
+    distances = apart()
+    one = torch.ones(6, 6, dtype=torch.bool)
+    assert (lead(distances, distances.argmin(1), one) == math.inf).all()
+    assert (strangeness(distances, torch.ones(6, dtype=torch.bool)) == math.inf).all()
+    assert (strangeness(distances, torch.zeros(6, dtype=torch.bool)) == -math.inf).all()

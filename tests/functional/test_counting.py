@@ -1,0 +1,266 @@
+"""How many classes there are."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import silhouette_score
+from threadpoolctl import threadpool_limits
+
+from newfound.functional import counting
+from newfound.functional.cluster import kmeans
+from newfound.functional.counting import count, crossing, top
+from newfound.functional.metrics import accuracy
+from newfound.types import generator
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(threads)
+
+
+def blobs(classes, each=30, dim=16, seed=0):
+    """Classes in all directions alike, eight times as far from the middle as they are wide."""
+    random = generator("blobs", classes, each, seed)
+    centres = 4 * torch.nn.functional.normalize(torch.randn(classes, dim, generator=random))
+    truth = torch.arange(classes).repeat_interleave(each)
+    return centres[truth] + 0.5 * torch.randn(len(truth), dim, generator=random), truth
+
+
+def asked(classes, known, mixed=False, each=30, seed=0, **options):
+    """Count the blobs; known classes are labelled, all their images or, in a mixed pile, every other one."""
+    x, truth = blobs(classes, each, seed=seed)
+    labelled = (truth < known) & (torch.arange(len(truth)) % 2 == 0 if mixed else True)
+    return count(x[~labelled], x[labelled], truth[labelled], **({"most": 30} | options))
+
+
+@pytest.mark.parametrize(
+    ("classes", "known", "mixed", "voice"),
+    [
+        (16, 8, False, "pairs"),
+        (16, 8, True, "pairs"),
+        (24, 20, True, "pairs"),
+        (9, 4, True, "pairs"),
+        (16, 2, True, "silhouette"),  # two classes say too little
+        (16, 0, False, "silhouette"),
+        (5, 0, False, "silhouette"),
+    ],
+)
+def test_the_number_of_classes_is_found_within_a_fifth_and_lies_in_the_interval(classes, known, mixed, voice):
+    for seed in range(2):
+        found = asked(classes, known, mixed, seed=seed)
+        assert found.voice == voice
+        assert abs(found.classes - classes) <= 0.2 * classes
+        assert found.least <= classes <= found.most
+        assert found.classes == found.estimates[voice]
+        assert found.estimates.keys() == ({"pairs", "accuracy", "silhouette"} if known else {"silhouette"})
+
+
+def test_more_classes_are_counted_as_more():
+    found = [asked(classes, classes // 2, mixed=True).classes for classes in (6, 12, 24)]
+    assert found[0] < found[1] < found[2]
+
+
+@pytest.mark.parametrize(("known", "most"), [(8, 30), (0, 30), (5, 4), (1, 3)])
+def test_numbers_from_none_to_most_new_ones_are_tried_a_quarter_more_each_time(known, most):
+    tried = [number - known for number, *_ in asked(16, known, most=most).curve]
+    assert tried[0] == max(0, 2 - known)  # one cluster says nothing
+    assert tried[-1] == most
+    for before, after in itertools.pairwise(tried):
+        assert before + 1 <= after <= max(before + 1, math.ceil(1.25 * before))
+
+
+def test_every_answer_has_one_new_class_at_least():
+    x, truth = blobs(6, each=8)
+    labelled = torch.arange(len(truth)) % 2 == 0  # none is new
+    found = count(x[~labelled], x[labelled], truth[labelled], most=3)
+    assert min(found.estimates.values()) == 7
+    assert found.least == 7
+
+
+def naive_pairs(cluster, labels, some):
+    joined = shared = 0
+    for i, a in enumerate(labels):
+        for j, b in enumerate(labels):
+            if i != j and a in some and b in some:
+                joined += cluster[i] == cluster[j]
+                shared += a == b
+    return joined, shared
+
+
+def naive_crossing(scale, falls):
+    for i in range(len(falls)):
+        if falls[i] <= 0:
+            if i == 0:
+                return scale[0]
+            a, b = (scale[i - 1], falls[i - 1]), (scale[i], falls[i])
+            return a[0] + (b[0] - a[0]) * (0 - a[1]) / (b[1] - a[1])
+    return scale[-1]
+
+
+def test_the_answer_equals_that_of_loops_over_pairs_and_classes_left_out():
+    classes, known, starts, most = 7, 4, 3, 6
+    x, truth = blobs(classes, each=6)
+    labels, new = truth[truth < known].tolist(), x[truth >= known]
+    found = count(new, x[truth < known], truth[truth < known], most=most, starts=starts)
+    numbers = [4, 5, 6, 7, 8, 9, 10]  # by one at first, for a quarter more would be less than that
+    assert [tried.classes for tried in found.curve] == numbers
+    clusters = {}
+    for k in numbers:
+        random = generator(0, "count", k)
+        clusters[k] = [kmeans(x, k, random, starts=1).assignment.tolist() for _ in range(starts)]
+
+    def surplus(some):
+        falls = []
+        for k in numbers:
+            counted = [naive_pairs(cluster, labels, some) for cluster in clusters[k]]
+            joined = sum(joined for joined, _ in counted) / starts
+            falls.append(math.log((joined + 1) / (counted[0][1] + 1)))
+        return falls
+
+    everybody = surplus(set(range(known)))
+    for tried, falls in zip(found.curve, everybody, strict=True):
+        of_labelled = [accuracy(torch.tensor(labels), torch.tensor(c[: len(labels)])) for c in clusters[tried.classes]]
+        assert tried.pairs == pytest.approx(falls)
+        assert tried.accuracy == pytest.approx(sum(of_labelled) / starts)
+        assert tried.silhouette == pytest.approx(silhouette_score(x.double(), clusters[tried.classes][0]))
+    scale = [math.log(k) for k in numbers]
+    estimate = math.exp(naive_crossing(scale, everybody))
+    assert found.classes == max(round(estimate), known + 1)
+    left_out = [naive_crossing(scale, surplus(set(range(known)) - {out})) for out in range(known)]
+    mean = sum(left_out) / known
+    error = math.sqrt((known - 1) / known * sum((value - mean) ** 2 for value in left_out))
+    share = min(0.5, max(0.25, math.exp(error) - 1))
+    assert found.least == max(math.floor(found.classes * (1 - share)), known + 1)
+    assert found.most == math.ceil(found.classes * (1 + share))
+
+
+@pytest.mark.parametrize(("error", "share"), [(0.0, 0.25), (0.3, math.expm1(0.3)), (9.0, 0.5)])
+@pytest.mark.parametrize(("known", "name"), [(8, "_jackknife"), (0, "_plateau")])
+def test_an_interval_is_an_error_to_either_side_a_quarter_at_least_and_half_at_most(
+    monkeypatch, error, share, known, name
+):
+    monkeypatch.setattr(counting, name, lambda *_: error)
+    found = asked(16, known)
+    assert found.least == max(math.floor(found.classes * (1 - share)), known + 1)
+    assert found.most == math.ceil(found.classes * (1 + share))
+
+
+def test_the_jackknife_knows_the_standard_error_of_a_mean():
+    x = np.random.default_rng(0).normal(size=12)
+    left_out = [np.delete(x, i).mean() for i in range(12)]
+    assert counting._jackknife(left_out) == pytest.approx(x.std(ddof=1) / math.sqrt(12))
+
+
+def test_a_plateau_reaches_as_far_as_the_curve_stays_within_a_tenth_of_its_range():
+    x = np.array([0.0, 1.0, 2.0, 4.0, 7.0])
+    assert counting._plateau(x, np.array([0.0, 0.95, 1.0, 0.92, 0.2])) == 2.0
+    assert counting._plateau(x, np.array([0.0, 0.89, 1.0, 0.89, 0.2])) == 0.0
+    assert counting._plateau(x, np.array([9.5, 0.0, 10.0, 9.1, 0.0])) == 2.0
+
+
+def test_a_falling_curve_crosses_between_its_points():
+    x = np.array([0.0, 1.0, 3.0, 4.0])
+    assert crossing(x, np.array([5.0, 3.0, -1.0, -2.0])) == 2.5
+    assert crossing(x, np.array([5.0, 3.0, 0.0, -2.0])) == 3.0
+    assert crossing(x, np.array([5.0, -5.0, 3.0, -3.0])) == 0.5  # the first of several
+
+
+def test_a_curve_that_never_crosses_ends_where_it_is_nearest():
+    x = np.array([1.0, 2.0, 4.0])
+    assert crossing(x, np.array([3.0, 2.0, 1.0])) == 4.0
+    assert crossing(x, np.array([-1.0, -2.0, -3.0])) == 1.0
+
+
+def test_the_top_of_a_smoothed_curve_is_the_highest_weighted_mean():
+    x = np.array([0.0, 0.1, 0.2, 0.5, 0.9, 1.0])
+    y = np.array([0.0, 0.3, 0.1, 0.5, 0.9, 0.2])
+    best, where = -math.inf, math.nan
+    for i in range(512):
+        t = i / 511
+        weights = [math.exp(-((t - at) ** 2) / (2 * 0.15**2)) for at in x]
+        height = sum(w * v for w, v in zip(weights, y, strict=True)) / sum(weights)
+        if height > best:
+            best, where = height, t
+    assert top(x, y) == pytest.approx(where)
+
+
+def test_one_jagged_point_is_not_the_top_but_a_smooth_hill_is():
+    x = np.linspace(0, 3, 31)
+    hill = np.exp(-((x - 1.2) ** 2))
+    assert top(x, hill) == pytest.approx(1.2, abs=0.02)
+    jagged = hill.copy()
+    jagged[27] = 1.05  # a single number that did well by luck
+    assert jagged.argmax() == 27
+    assert top(x, jagged) == pytest.approx(1.2, abs=0.1)
+    assert top(x, jagged, width=0.01) == pytest.approx(2.7, abs=0.05)  # without smoothing it would be believed
+
+
+def test_a_sample_keeps_two_of_each_class_and_half_of_either_kind():
+    x, truth = blobs(20, each=30)
+    place = torch.arange(len(x)).float()[:, None].expand(-1, 16)  # that rows and labels stay together
+    unlabelled, labelled, labels = counting._some(x, place, truth, 60, seed=0)
+    assert len(unlabelled) == 30
+    assert (torch.bincount(labels) >= 2).all()
+    assert len(torch.bincount(labels)) == 20
+    assert len(labelled) == 40  # two each are more than are left
+    assert torch.equal(truth[labelled[:, 0].long()], labels)
+    assert len(labelled[:, 0].unique()) == 40
+    for rows in (200, 400):
+        unlabelled, labelled, labels = counting._some(x, place, truth, rows, seed=0)
+        assert (len(unlabelled), len(labelled)) == (rows // 2, rows // 2)
+        assert (torch.bincount(labels, minlength=20) >= 2).all()
+
+
+def test_where_one_kind_is_small_the_other_fills_the_sample():
+    x, truth = blobs(4, each=30)
+    for n, m, kept in ((10, 120, (10, 50)), (120, 10, (50, 10)), (20, 30, (20, 30)), (120, 0, (60, 0))):
+        some = counting._some(x[:n], x[:m], truth[:m], 60, seed=0)
+        assert (len(some[0]), len(some[1])) == kept
+        assert len(some[2]) == kept[1]
+
+
+def test_of_few_images_all_are_counted_in_their_order():
+    x, truth = blobs(4, each=5)
+    for got, given in zip(counting._some(x, x + 1, truth, 40, seed=3), (x, x + 1, truth), strict=True):
+        assert torch.equal(got, given)
+
+
+def test_a_sample_is_enough():
+    whole, part = asked(16, 8, each=60, rows=10_000), asked(16, 8, each=60, rows=400)
+    assert abs(part.classes - whole.classes) <= 3
+    assert part.curve != whole.curve
+
+
+def test_same_seed_same_answer_and_another_seed_another_curve():
+    assert asked(9, 4, mixed=True, most=10) == asked(9, 4, mixed=True, most=10)
+    x, truth = blobs(9)
+    curves = [count(x[truth > 3], x[truth < 4], truth[truth < 4], most=10, seed=seed).curve for seed in (0, 1)]
+    assert curves[0] != curves[1]
+
+
+def test_there_are_at_most_half_as_many_classes_as_images():
+    x, _ = blobs(10, each=1)
+    found = count(x, x[:0], torch.zeros(0, dtype=torch.long))
+    assert [tried.classes for tried in found.curve] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_too_few_images_to_count_are_refused(n):
+    x, _ = blobs(4, each=1)
+    with pytest.raises(ValueError, match=f"found {n} unlabelled images: counting classes needs at least 4"):
+        count(x[:n], x[:0], torch.zeros(0, dtype=torch.long))
+    assert count(x, x[:0], torch.zeros(0, dtype=torch.long)).classes == 2
+
+
+def test_where_nothing_is_labelled_nothing_is_said_of_labels():
+    found = asked(5, 0, most=8)
+    assert all(math.isnan(tried.pairs) and math.isnan(tried.accuracy) for tried in found.curve)
+    heights = np.array([tried.silhouette for tried in found.curve])
+    assert found.classes == round(math.exp(top(np.log([tried.classes for tried in found.curve]), heights)))
