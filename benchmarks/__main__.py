@@ -6,7 +6,7 @@ import time
 import torch
 from threadpoolctl import threadpool_limits
 
-from benchmarks import functions, steps
+from benchmarks import features, functions, steps
 from benchmarks.clock import Case, Times, beside
 
 SUITES = (
@@ -16,6 +16,7 @@ SUITES = (
     functions.convolution,
     steps.spacing,
     steps.training,
+    features.looking,
 )
 
 
@@ -43,6 +44,7 @@ def main() -> None:
         for case in itertools.chain.from_iterable(suite() for suite in SUITES):
             times = beside(case.ours, case.peer, case.repeats)
             line(case.name, f"{1000 * times.ours:.2f}", f"{1000 * times.peer:.2f}", *verdict(case, times))
+    features.discovering()
     print("\nProcessor time of one thread, medians; ratio: the peer's time over ours, or where at most so much was")
     print(f"asked, ours over the peer's. {time.perf_counter() - began:.0f} s in all.")
 

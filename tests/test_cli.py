@@ -1,6 +1,7 @@
 """The commands, as a person runs them: real processes, real files."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from tests.data.pictures import write_doodles
 
 pytestmark = pytest.mark.processes
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
+SAID = ["path", "class", "kind", "confidence", "newness", "distance", "guess"]
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +50,14 @@ def test_a_run_folder_is_enough_for_a_person_who_never_opens_python(place):
     tables = {"assignments.csv", "classes.csv", "metrics.csv", "config.toml", "log.txt", "report.html"}
     assert files == tables | {"model", "discovery.json", "discovery.safetensors", "trace.safetensors"}
     assignments = pd.read_csv(place / "run" / "assignments.csv")
-    assert list(assignments) == ["path", "class", "distance", "confidence"]
+    assert list(assignments) == [*SAID, "twin"]
     assert len(assignments) == len(NOVEL) * EACH
-    assert assignments["confidence"].between(0, 1).all()
+    assert assignments[["confidence", "newness"]].stack().between(0, 1).all()
     classes = pd.read_csv(place / "run" / "classes.csv")
-    assert classes["size"].sum() == len(assignments)
-    assert classes["size"].is_monotonic_decreasing
+    sizes = classes["size"] + classes["unsure"]
+    assert sizes.sum() == len(assignments)
+    assert sizes[classes["kind"] == "new"].is_monotonic_decreasing
+    assert classes["unsure"].sum() == (assignments["class"] == "unsure").sum()
     assert list(pd.read_csv(place / "run" / "metrics.csv")["epoch"]) == [1, 2]
     assert "about" in (place / "run" / "log.txt").read_text()
     assert "accuracy" in (place / "said.txt").read_text()
@@ -86,8 +90,8 @@ def test_predict_writes_the_class_of_new_images(place):
     done = newfound("predict", "run", "more", "-o", "more.csv", cwd=place)
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(place / "more.csv")
-    assert list(table) == ["path", "class", "distance", "confidence"]
-    assert set(table["class"]) <= {"new-1", "new-2", "new-3"}
+    assert list(table) == SAID
+    assert set(table["guess"]) <= {"new-1", "new-2", "new-3", *(path.name for path in (place / "elsewhere").iterdir())}
     assert len(table) == 12
     refused = newfound("predict", "run", "more", "-o", "more.csv", cwd=place)
     assert refused.returncode == 2
@@ -97,7 +101,8 @@ def test_predict_writes_the_class_of_new_images(place):
 def test_predicting_the_images_of_the_run_gives_their_classes(place):
     done = newfound("predict", "run", "new", "-o", "same.csv", cwd=place)
     assert done.returncode == 0, done.stderr
-    assert (place / "same.csv").read_bytes() == (place / "run" / "assignments.csv").read_bytes()
+    same, before = pd.read_csv(place / "same.csv"), pd.read_csv(place / "run" / "assignments.csv")
+    pd.testing.assert_frame_equal(same, before.drop(columns="twin"))
 
 
 def test_report_is_written_anew(place):
@@ -329,9 +334,25 @@ def test_unreadable_images_are_left_out_and_named(place):
 def test_a_finished_run_may_be_overwritten_when_asked(place):
     shutil.copytree(place / "run", place / "over")
     words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 2, "--epochs", 0, "-o", "over"
-    done = newfound(*words, "--overwrite", cwd=place)
+    done = newfound(*words, "--no-mixed", "--overwrite", cwd=place)
     assert done.returncode == 0, done.stderr
-    assert len(pd.read_csv(place / "over" / "classes.csv")) == 2
+    classes = pd.read_csv(place / "over" / "classes.csv")
+    assert classes["name"].tolist() == ["new-1", "new-2"]
+
+
+def test_without_a_number_of_classes_it_is_estimated_and_everything_says_so(place):
+    words = "discover", "--model", "model", "--unlabelled", "new", "--epochs", 0, "--unsure", 0.25, "-o", "counted"
+    done = newfound(*words, cwd=place)
+    assert done.returncode == 0, done.stderr
+    for said in (done.stderr, (place / "counted" / "report.html").read_text()):
+        assert re.search(r"\d+ new, estimated \(between \d+ and \d+\): ", said)
+    assert "given" in (place / "run" / "report.html").read_text()
+    table = pd.read_csv(place / "counted" / "assignments.csv")
+    assert (table["class"] == "unsure").sum() == len(table) // 4
+    assert (
+        table.loc[table["class"] == "unsure", "confidence"].max()
+        <= table.loc[table["class"] != "unsure", "confidence"].min()
+    )
 
 
 def test_help_and_import_are_quick_and_do_without_torch():

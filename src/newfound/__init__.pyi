@@ -5,6 +5,8 @@ from newfound.discovery.result import Discovery as Discovery
 from newfound.discovery.settings import Run as Run
 from newfound.discovery.settings import StageOne as StageOne
 from newfound.errors import InputError as InputError
+from newfound.estimators import NovelClassDiscovery as NovelClassDiscovery
+from newfound.estimators import SpacingClustering as SpacingClustering
 from newfound.methods import METHODS as METHODS
 from newfound.methods.base import Method as Method
 from newfound.methods.base import Recipe as Recipe

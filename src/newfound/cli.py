@@ -26,15 +26,14 @@ app = App(
     name="newfound",
     help="Finds the new categories in a pile of unlabelled images.",
     help_format="plaintext",
-    default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
 )
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False
 
 Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
-Many = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
-Flag = Annotated[bool, Parameter(show_default=False)]
+Many = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
+Flag = Annotated[bool, Parameter(show_default=False, negative=())]
 Settings = Annotated[Run, Parameter(name="*")]
 First = Annotated[StageOne, Parameter(name="*", group="Stage one, when no model is given")]
 
@@ -42,7 +41,7 @@ First = Annotated[StageOne, Parameter(name="*", group="Stage one, when no model 
 @app.command
 def demo(
     *,
-    everything: Annotated[bool, Parameter(name="--all", show_default=False)] = False,
+    everything: Annotated[bool, Parameter(name="--all", show_default=False, negative=())] = False,
     seeds: int = 1,
     output: Folder = Path("runs/demo"),
 ) -> None:
@@ -87,7 +86,7 @@ def pretrain(
         known: folder of labelled images, a folder a class; or a list of them (CSV, COCO).
         output: the model folder to write.
         seed: same seed, machine and threads: same result, to the byte.
-        device: auto (an accelerator where there is one) or cpu.
+        device: auto (accelerator, if any) or cpu.
         overwrite: replace a model that is already there.
         resume: go on where an interrupted run stopped.
     """
@@ -104,15 +103,15 @@ def pretrain(
             resume=resume,
             progress=progress,
         )
-    _say(f"The model is in {output}. Next: newfound discover --model {output} --unlabelled DIR --classes N -o run/")
+    _say(f"The model is in {output}. Next: newfound discover --model {output} --unlabelled DIR -o run/")
 
 
 @app.command
 def discover(
     *,
     unlabelled: Path,
-    classes: int,
     output: Folder,
+    classes: Literal["auto"] | int = "auto",
     known: Path | None = None,
     model: Path | None = None,
     run: Settings = Run(),
@@ -123,13 +122,13 @@ def discover(
 ) -> None:
     """Find the classes in a pile of images.
 
-    newfound discover --known old/ --unlabelled new/ --classes 5 -o run/
+    newfound discover --known old/ --unlabelled new/ -o run/
     newfound discover --model model/ --unlabelled new/ --classes 5 -o run/
 
     Args:
         unlabelled: folder of images to find classes in, flat or nested; or a list of them (CSV, COCO).
-        classes: how many classes to find.
         output: the run folder to write.
+        classes: how many new classes to find; auto: estimated.
         known: folder of labelled images, a folder a class; or a list of them. May be left out.
         model: model folder that newfound pretrain wrote; the labelled images are not needed then.
         truth: the folders right below the unlabelled one are the true classes: used for the metrics, nothing else.
@@ -141,7 +140,7 @@ def discover(
     with _telling() as progress:
         found = start(
             unlabelled=unlabelled,
-            classes=classes,
+            classes=None if classes == "auto" else classes,
             known=known,
             model=model,
             output=output,
@@ -154,6 +153,8 @@ def discover(
             command=_command(),
         )
     _table(found.summary(), f"{len(found.classes)} classes in {len(found.paths)} images")
+    if "classes" in found.facts:
+        _say(f"Classes: {found.facts['classes']}.")
     if found.scores:
         _say("Against the truth: " + ", ".join(f"{k} {v:.3f}" for k, v in found.scores.items() if isinstance(v, float)))
     _say(f"Report: {output / 'report.html'}")
@@ -161,7 +162,7 @@ def discover(
 
 @app.command
 def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv"), overwrite: Flag = False) -> None:
-    """Say which discovered class new images belong to; writes path, class, distance, confidence.
+    """Say which class, known or discovered, new images belong to; writes path, class, kind, confidence and more.
 
     Example: newfound predict run/ photos/more -o more.csv
 
@@ -172,14 +173,14 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
         overwrite: replace a file that is already there.
     """
     from newfound import files
-    from newfound.discovery.result import Discovery
+    from newfound.discovery.result import Discovery, csv_text
 
     if output.exists() and not overwrite:
         raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
     found, count, left = Discovery.load(run), 0, list[str]()
     with files.writing(output) as file:
-        for table, skipped in found.predictions(images):
-            file.write(table.to_csv(index=False, header=count == 0, lineterminator="\n").encode())
+        for number, (table, skipped) in enumerate(found.predictions(images)):
+            file.write(csv_text(table, header=number == 0).encode())
             count, left = count + len(table), [*left, *skipped]
     _say(f"The classes of {count} images are in {output}")
     for name in left:
@@ -209,7 +210,7 @@ def benchmark(
     dataset: str,
     split: str | None = None,
     methods: Many = (),
-    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (0, 1, 2),
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())] = (0, 1, 2),
     budget: str = "cpu",
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),
@@ -285,8 +286,9 @@ def backbones() -> None:
     import pandas as pd
 
     from newfound.networks.pretrained import usable
+    from newfound.networks.resnet import OWN
 
-    rows = [("small-resnet-18", "learns from your labelled images", 32), *usable()]
+    rows = [(OWN, "learns from your labelled images", 32), *usable()]
     _table(pd.DataFrame(rows, columns=["backbone", "weights", "pixels"]), "Backbones whose weights are on this machine")
     _say("Any pretrained network of timm's works too: by its name where there is a network, or with --weights FILE.")
 
@@ -331,7 +333,7 @@ def _launch(
     """Read settings from a file first, if one is named.
 
     Args:
-        config: settings file, such as a run's config.toml; flags win over it.
+        config: settings, such as a run's config.toml; flags win.
     """
     if config is not None:
         try:

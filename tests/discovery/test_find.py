@@ -1,15 +1,23 @@
-"""What `find` refuses, and where methods begin."""
+"""What `find` refuses, where methods begin, and what it finds in a pile that holds known classes too."""
+
+import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from newfound.data.sources import Images
-from newfound.discovery.find import find
+from newfound.discovery.find import bar, find, near
+from newfound.discovery.result import embed
 from newfound.discovery.settings import Run
 from newfound.errors import InputError
+from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model
+from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
+from newfound.training.adapt import aimed, measured
 from newfound.types import generator, seeded
+from tests.training.features import embedded
 
 
 def some_images(n, classes):
@@ -59,3 +67,132 @@ def test_published_methods_discover_in_a_pile_of_images(method):
     found = find(make_model("one"), UNLABELLED, 3, run=run(method))
     assert found.features.isfinite().all()
     assert found.cluster.unique().numel() == 3
+
+
+KNOWN, KINDS, EACH = range(8), range(4, 12), 15
+TRUTH = [f"kind {kind}" for kind in KINDS for _ in range(EACH)]
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Features of known classes, of a pile that holds half of them beside new ones, and a model aimed at both."""
+    known = embedded("known", KNOWN, EACH)
+    pile = embedded("pile", KINDS, EACH, labelled=False)
+    return known, pile, aimed(measured(known, trunk()), pile, known)
+
+
+def found_in(task, single, **settings):
+    known, pile, model = task
+    run = Run(**({"method": "kmeans", "unsure": 0.0, "device": "cpu"} | settings))
+    return find(model, pile, 4, labelled=known if single else None, run=run)
+
+
+@pytest.mark.parametrize("method", ["kmeans", "pairs+spacing"])
+@pytest.mark.parametrize("single", [True, False])
+def test_known_classes_that_are_hidden_in_the_pile_are_found_under_their_names(task, single, method):
+    found = found_in(task, single, method=method, epochs=2, batch=32)
+    assert found.known == 8
+    table = found.assignments()
+    named = [guess == true for guess, true in zip(table["guess"], TRUTH, strict=True)]
+    assert sum(named) / (4 * EACH) > 0.9  # half of the pile is of known classes
+    new = table["kind"].eq("new").tolist()
+    assert sum(a == (kind in TRUTH[4 * EACH :]) for a, kind in zip(new, TRUTH, strict=True)) > 0.9 * len(TRUTH)
+    assert set(table["class"]) <= {*TRUTH[: 4 * EACH], "new-1", "new-2", "new-3", "new-4"}
+    truth = torch.tensor([TRUTH.index(name) for name in TRUTH])
+    assert accuracy(truth, found.cluster) > 0.9
+    assert table.loc[new, "newness"].mean() > 0.5 > table.loc[[not n for n in new], "newness"].mean()
+
+
+def test_one_stage_and_two_find_the_same(task):
+    single, two = (found_in(task, single).assignments()["guess"].tolist() for single in (True, False))
+    assert sum(a == b for a, b in zip(single, two, strict=True)) > 0.9 * len(TRUTH)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_where_every_image_is_said_to_be_new_no_known_class_is_looked_for(task, single):
+    found = found_in(task, single, mixed=False)
+    assert found.known == 0
+    assert set(found.names.values()) == {"new-1", "new-2", "new-3", "new-4"}
+    assert set(found.assignments()["kind"]) == {"new"}
+    assert len(found.centres) == 4
+
+
+def test_where_nothing_is_left_of_known_classes_all_are_new():
+    found = find(make_model("one"), UNLABELLED, 3, run=run("pairs+spacing"))
+    assert (found.known, len(found.centres)) == (0, 3)
+
+
+def test_a_network_of_our_own_holds_its_classes_by_their_means_or_by_their_images():
+    model = make_model("one")
+    z = embed(model, LABELLED)
+    model.means = torch.stack([z[LABELLED.labels == k].mean(0) for k in range(2)])
+    model.spread, model.counts = torch.cov(z.T), torch.tensor([8, 8])
+    single, two = (
+        find(model, UNLABELLED, 3, labelled=labelled, run=Run(method="kmeans", device="cpu"))
+        for labelled in (LABELLED, None)
+    )
+    assert (single.known, two.known) == (2, 2)
+    torch.testing.assert_close(single.centres, two.centres)  # nothing moved: means and numbers say all
+    assert torch.equal(single.cluster, two.cluster)
+
+
+def test_classes_are_compared_by_direction_where_the_method_says_so(task):
+    found = found_in(task, single=True, method="spacing", epochs=1, batch=32)
+    assert found.unit
+    away = torch.cdist(F.normalize(found.features, dim=1), found.centres)
+    assert torch.equal(away.argmin(1), found.cluster)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_a_share_of_the_images_is_unsure_the_least_confident(task, share):
+    found = found_in(task, single=True, unsure=share)
+    table = found.assignments()
+    unsure = table["class"] == "unsure"
+    assert unsure.sum() == math.floor(share * len(TRUTH))
+    if unsure.any() and not unsure.all():
+        assert table.loc[unsure, "confidence"].max() <= table.loc[~unsure, "confidence"].min()
+
+
+def test_else_images_more_likely_wrong_than_right_are_unsure(task):
+    found = found_in(task, single=True, unsure=None)
+    assert found.threshold == 0.5
+    assert torch.equal(found.confidence() < 0.5, torch.tensor(found.assignments()["class"].eq("unsure").tolist()))
+
+
+def test_the_bar_leaves_so_many_below_it():
+    confidence = torch.tensor([0.9, 0.1, 0.5, 0.7, 0.3])
+    for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):
+        assert (confidence < bar(confidence, share)).sum() == below
+    assert bar(confidence, None) == 0.5
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(InputError, match=rf"share of unsure images is {share}.*--unsure"):
+        find(make_model("one"), UNLABELLED, 3, run=Run(unsure=share))
+
+
+def copied():
+    """Images of which some are copies: 20 and 22 of 3, 21 of 7 in another brightness."""
+    pixels = UNLABELLED.pixels.clone()
+    pixels[20], pixels[22], pixels[21] = pixels[3], pixels[3], pixels[7] // 2 + 40
+    return Images(pixels, UNLABELLED.names, UNLABELLED.labels, ())
+
+
+def test_near_duplicates_are_told_by_the_most_typical_of_them_within_their_cluster():
+    away, cluster = torch.linspace(2, 1, 24), torch.zeros(24, dtype=torch.long)  # the later, the nearer its centre
+    assert near(copied(), away, cluster) == {3: 22, 20: 22, 7: 21}
+    cluster[21] = 1
+    assert near(copied(), away, cluster) == {3: 22, 20: 22}
+    assert near(copied(), away.flip(0), cluster) == {20: 3, 22: 3}
+    assert near(UNLABELLED, away, cluster) == {}
+
+
+def test_of_near_duplicates_one_is_shown():
+    found = find(make_model("one"), copied(), 1, run=Run(method="kmeans", device="cpu"))
+    assert found.twins.keys() | found.twins.values() >= {3, 20, 22}
+    assert len({3, 20, 22} & found.thumbnails.keys()) == 1
+    assert not found.twins.keys() & found.thumbnails.keys()
+    twin = found.assignments()["twin"]
+    first = ({3, 20, 22} - found.twins.keys()).pop()
+    assert {twin[row] for row in {3, 20, 22} - {first}} == {UNLABELLED.names[first]}

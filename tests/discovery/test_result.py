@@ -1,17 +1,22 @@
 """Discovery: summary, rename, merge, predict, save, load."""
 
 import json
+import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 import torch
 
 from newfound.data.sources import Images, doodles
-from newfound.discovery.find import Run, find, read
+from newfound.discovery.find import Run, find
 from newfound.discovery.pages import page
-from newfound.discovery.result import Discovery
+from newfound.discovery.result import FEATURES, LEARNT, Discovery
 from newfound.errors import InputError
+from newfound.functional.calibration import Line, Trust
+from newfound.functional.counting import Count, Tried
 from newfound.networks.model import Model
+from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
 
@@ -30,7 +35,37 @@ def images():
 
 @pytest.fixture
 def found(model, images):
-    return find(model, images, 4, run=Run(method="kmeans", device="cpu"))
+    """Classes of a pile in which no image is unsure."""
+    return find(model, images, 4, run=Run(method="kmeans", unsure=0.0, device="cpu"))
+
+
+TRUST = Trust(right=Line(3.0, -0.5), new=Line(2.0, 0.25))
+
+
+@pytest.fixture
+def mixed(model):
+    """Ten points each of three new classes and two known ones, and some between them; nothing is of class 5."""
+    places = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]])
+    random = generator("mixed")
+    between = torch.tensor([[4.4, 0.1], [0.2, 4.6], [4.5, 4.4], [8.8, 4.3]])
+    features = torch.cat([(places[:, None] + torch.randn(4, 10, 2, generator=random)).flatten(0, 1), between])
+    centres = torch.cat([places, torch.tensor([[30.0, 30.0]])])
+    return Discovery(
+        replace(model, trust=TRUST, classes=("cat", "new-1")),
+        paths=tuple(f"{row}.png" for row in range(44)),
+        boxes=(None,) * 44,
+        features=features,
+        centres=centres,
+        cluster=torch.cdist(features, centres).argmin(1),
+        unit=False,
+        known=2,
+        thumbnails={0: torch.zeros(1, 4, 4, dtype=torch.uint8)},
+        threshold=0.6,
+    )
+
+
+def sigmoid(line, score):
+    return 1 / (1 + math.exp(-(line.slope * score + line.offset)))
 
 
 def test_the_summary_has_a_row_a_class_the_largest_first(found):
@@ -48,7 +83,7 @@ def test_distance_and_confidence_are_those_of_the_centres(found):
         own = d[found.cluster[row]]
         other = min(v for k, v in enumerate(d) if k != found.cluster[row])
         assert table["distance"][row] == pytest.approx(own.item(), abs=1e-4)
-        assert table["confidence"][row] == pytest.approx(max(0, 1 - (own / other).item()), abs=1e-3)
+        assert table["confidence"][row] == pytest.approx(sigmoid(LEARNT.right, math.log(other / own)), abs=1e-3)
 
 
 def test_the_exemplar_is_the_image_nearest_its_centre(found):
@@ -95,7 +130,7 @@ def test_all_merged_into_one_class_is_certain(found):
 
 
 def test_predicting_the_same_images_gives_the_same_table(found, images):
-    pd.testing.assert_frame_equal(found.predict(images), found.assignments())
+    pd.testing.assert_frame_equal(found.predict(images), found.assignments().drop(columns="twin"))
 
 
 def test_saved_and_loaded_is_the_same(found, images, tmp_path):
@@ -110,6 +145,133 @@ def test_saved_and_loaded_is_the_same(found, images, tmp_path):
     assert (loaded.names, loaded.group, loaded.skipped) == (found.names, found.group, found.skipped)
     read_back = pd.read_csv(tmp_path / "assignments.csv")
     assert list(read_back["class"]) == list(found.assignments()["class"])
+
+
+def test_known_classes_come_last_under_their_names_and_new_ones_avoid_these(mixed):
+    assert mixed.names == {1: "new-2", 2: "new-3", 3: "new-4", 4: "cat", 5: "new-1"}
+    assert [mixed.kind(number) for number in mixed.classes] == ["new", "new", "new", "known", "known"]
+
+
+def test_a_table_says_of_every_image_what_a_loop_over_centres_says(mixed):
+    table = mixed.assignments()
+    assert list(table) == ["path", "class", "kind", "confidence", "newness", "distance", "guess", "twin"]
+    for row, line in table.iterrows():
+        d = [math.dist(mixed.features[row].tolist(), centre) for centre in mixed.centres.tolist()]
+        own = min(range(5), key=d.__getitem__)
+        right = sigmoid(TRUST.right, math.log(min(d[k] for k in range(5) if k != own) / d[own]))
+        new = sigmoid(TRUST.new, math.log(min(d[3:]) / min(d[:3])))
+        name = ("new-2", "new-3", "new-4", "cat", "new-1")[own]
+        kind = "known" if own >= 3 else "new"
+        assert line["confidence"] == pytest.approx(right, abs=1e-4)
+        assert line["newness"] == pytest.approx(new, abs=1e-4)
+        assert line["distance"] == pytest.approx(d[own], abs=1e-4)
+        assert line["guess"] == name
+        assert (line["class"], line["kind"]) == ((name, kind) if right >= 0.6 else ("unsure", "unsure"))
+    assert set(table["kind"]) == {"known", "new", "unsure"}
+    assert mixed.confidence().tolist() == pytest.approx(table["confidence"].tolist(), abs=1e-4)
+
+
+def test_the_summary_counts_sure_images_and_the_others_beside_them(mixed):
+    table, summary = mixed.assignments(), mixed.summary().set_index("name")
+    assert list(summary.index) == ["new-2", "new-3", "new-4", "cat"]  # of class 5 there is nothing
+    for name, line in summary.iterrows():
+        sure, guessed = table[table["class"] == name], table[table["guess"] == name]
+        assert line["size"] == len(sure)
+        assert line["share"] == pytest.approx(len(sure) / 44, abs=1e-4)
+        assert line["unsure"] == len(guessed) - len(sure)
+        assert line["kind"] == ("known" if name == "cat" else "new")
+        assert line["coherence"] == pytest.approx(guessed["confidence"].mean(), abs=1e-4)
+        assert line["newness"] == pytest.approx(guessed["newness"].mean(), abs=1e-4)
+    assert summary["size"].sum() + summary["unsure"].sum() == 44
+    assert summary["unsure"].sum() >= 4
+    assert summary["newness"].drop("cat").min() > 0.8
+    assert summary["newness"]["cat"] < 0.2
+
+
+@pytest.mark.parametrize(("threshold", "unsure"), [(0.0, 0), (math.inf, 44)])
+def test_all_images_or_none_may_be_unsure(mixed, threshold, unsure):
+    mixed.threshold = threshold
+    table = mixed.assignments()
+    assert (table["class"] == "unsure").sum() == unsure
+    assert mixed.summary()["unsure"].sum() == unsure
+    assert (table["guess"] != "unsure").all()
+
+
+def test_a_class_may_be_called_unsure_and_still_be_counted(mixed):
+    sizes = mixed.summary()["size"]
+    mixed.rename(4, "unsure")
+    assert list(mixed.summary()["size"]) == list(sizes)
+
+
+@pytest.mark.parametrize("numbers", [(4, 2), (2, 4)])
+def test_merging_a_new_class_into_a_known_one_keeps_the_known_name(mixed, numbers):
+    sizes = mixed.summary().set_index("class")["size"]
+    assert mixed.merge(numbers) == 2
+    assert mixed.names == {1: "new-2", 2: "cat", 3: "new-4", 5: "new-1"}
+    assert mixed.kind(2) == "known"
+    summary = mixed.summary().set_index("class")
+    assert summary["size"][2] >= sizes[2] + sizes[4]  # some between them are sure now
+    assert summary["kind"][2] == "known"
+    assert summary["newness"][2] < 0.2  # both clusters are known now
+
+
+def test_two_known_classes_merged_have_the_first_one_s_name(mixed):
+    assert mixed.merge([5, 4]) == 4
+    assert mixed.names[4] == "cat"
+    assert mixed.merge([1, 4, 2]) == 1
+    assert mixed.names == {1: "cat", 3: "new-4"}
+
+
+def test_new_classes_merged_stay_new(mixed):
+    assert mixed.merge([3, 1]) == 1
+    assert (mixed.names[1], mixed.kind(1)) == ("new-2", "new")
+
+
+def test_distances_mean_what_the_model_says_and_else_what_others_said(mixed):
+    own, other = torch.cdist(mixed.features[:1], mixed.centres)[0].sort().values[:2].tolist()
+    eye = trunk()
+    for trust, looks, line in ((TRUST, eye, TRUST), (None, None, LEARNT), (None, eye, FEATURES)):
+        mixed.model = replace(mixed.model, trust=trust, trunk=looks)
+        assert mixed.confidence()[0].item() == pytest.approx(sigmoid(line.right, math.log(other / own)), abs=1e-5)
+
+
+def test_where_no_class_is_known_all_images_are_new(found):
+    assert (found.assignments()["newness"] == 1).all()
+    assert set(found.assignments()["kind"]) == {"new"}
+
+
+def test_a_near_duplicate_is_told_by_the_image_that_it_nearly_equals(mixed):
+    mixed.twins = {3: 1, 7: 1}
+    column = mixed.assignments()["twin"]
+    assert column[3] == column[7] == "1.png"
+    assert (column.drop([3, 7]) == "").all()
+
+
+def test_what_was_known_unsure_counted_and_double_is_loaded_again(mixed, tmp_path):
+    mixed.twins = {3: 1}
+    mixed.count = Count(
+        7, 5, 9, "pairs", {"pairs": 7, "silhouette": 8}, (Tried(2, 0.5, 0.25, 0.1), Tried(4, 0, 1, 0.2))
+    )
+    mixed.scores = {"accuracy": 0.5}
+    mixed.merge([1, 4])
+    mixed.save(tmp_path)
+    loaded = Discovery.load(tmp_path)
+    assert (loaded.known, loaded.threshold, loaded.twins) == (2, 0.6, {3: 1})
+    assert loaded.count == mixed.count
+    assert loaded.model.trust == TRUST
+    pd.testing.assert_frame_equal(loaded.assignments(), mixed.assignments())
+    pd.testing.assert_frame_equal(loaded.summary(), mixed.summary())
+    read_back = pd.read_csv(tmp_path / "assignments.csv", keep_default_na=False)
+    assert list(read_back["twin"]) == list(mixed.assignments()["twin"])
+
+
+def test_nan_in_what_spoke_for_a_number_is_loaded_again(mixed, tmp_path):
+    mixed.count = Count(7, 5, 9, "silhouette", {"silhouette": 7}, (Tried(2, math.nan, math.nan, 0.1),))
+    mixed.threshold = math.inf
+    mixed.save(tmp_path)
+    loaded = Discovery.load(tmp_path)
+    assert [math.isnan(value) for value in loaded.count.curve[0]] == [False, True, True, False]
+    assert loaded.threshold == math.inf
 
 
 def test_a_run_of_another_version_or_damaged_is_refused(found, tmp_path):
@@ -152,13 +314,6 @@ def test_labelled_and_unlabelled_images_come_together_grey_or_coloured(images):
     assert data.pixels.shape == (100, 3, 28, 28)
     assert data.labels[:50].equal(images.labels)
     assert (data.labels[50:] == -1).all()
-
-
-def test_the_largest_cluster_is_read_first():
-    x = torch.cat([torch.randn(n, 2, generator=generator(n)) * 0.1 + n for n in (5, 40, 20)])
-    found = read(x, 3, seed=0)
-    assert torch.bincount(found.assignment).tolist() == [40, 20, 5]
-    torch.testing.assert_close(found.centres, torch.tensor([[40.0] * 2, [20.0] * 2, [5.0] * 2]), atol=0.2, rtol=0)
 
 
 def test_the_page_shows_every_class_with_typical_images_first(found):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from newfound.functional.axes import axes, tempered
+from newfound.functional.axes import axes, moments, tempered
 from newfound.networks.adapter import Adapter
 from newfound.types import generator
 
@@ -14,15 +14,24 @@ def features(n=20, dim=10):
 
 def aimed():
     adapter = Adapter(inputs=10, dim=4, hidden=8)
-    adapter.aim(axes(tempered(features()), 4))
+    adapter.aim(axes(moments(tempered(features())), 4))
     return adapter
 
 
 def test_it_starts_as_coordinates_along_its_axes_of_unit_length():
     x = features()
-    found = axes(tempered(x), 4)
-    expected = torch.stack([F.normalize((row - found.centre) @ found.matrix, dim=0) for row in tempered(x)])
-    torch.testing.assert_close(aimed()(x).z, expected)
+    found = axes(moments(tempered(x)), 4)
+    expected = torch.stack([F.normalize((row - found.centre) @ found.matrix, dim=0) for row in tempered(x).double()])
+    torch.testing.assert_close(aimed()(x).z, expected.float())
+
+
+def test_what_it_has_learnt_is_added_to_them():
+    adapter, start = aimed(), aimed()(features()).z
+    first, last = adapter.stages[0][0], adapter.stages[0][-1]
+    torch.nn.init.normal_(last.weight, generator=generator("last"))
+    hidden = [[max(0.0, a) for a in (first.weight @ u + first.bias).tolist()] for u in start]
+    expected = start + torch.tensor(hidden) @ last.weight.T
+    torch.testing.assert_close(adapter(features()).z, expected)
 
 
 def test_it_learns_from_its_start_on():
@@ -51,6 +60,9 @@ def test_its_axes_are_not_learnt_but_saved():
 def test_a_fresh_one_has_learnt_nothing_but_looks_along_the_same_axes():
     adapter = aimed()
     expected = adapter(features()).z
-    torch.nn.init.ones_(adapter.stages[0][-1].weight)
+    for layer in adapter.stages[0][0], adapter.stages[0][-1]:
+        torch.nn.init.ones_(layer.weight)
     assert not torch.equal(adapter(features()).z, expected)
-    torch.testing.assert_close(adapter.fresh()(features()).z, expected)
+    fresh = adapter.fresh()
+    torch.testing.assert_close(fresh(features()).z, expected)
+    assert not (fresh.stages[0][0].weight == 1).any()

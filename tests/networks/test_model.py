@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from newfound.errors import InputError
+from newfound.functional.calibration import Line, Trust
 from newfound.networks.model import Frozen, Model
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
@@ -30,6 +31,32 @@ def test_a_saved_model_says_the_same_of_images(model, tmp_path):
     assert torch.equal(model.means, loaded.means)
     assert torch.equal(model.spread, loaded.spread)
     assert (loaded.classes, loaded.size, loaded.channels) == (("cat", "Öl"), 28, 1)
+
+
+def test_what_distances_mean_and_how_many_images_a_mean_is_of_are_saved_to_the_last_digit(model, tmp_path):
+    model.trust = Trust(right=Line(6.523073229434098, -1 / 3), new=Line(1e-13, 0.1 + 0.2))
+    model.counts = torch.tensor([17, 0])
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert loaded.trust == model.trust
+    assert (loaded.trust.right.offset, loaded.trust.new.slope) == (-1 / 3, 1e-13)
+    assert torch.equal(loaded.counts, model.counts)
+    assert loaded.counts.dtype == torch.long
+
+
+def test_a_model_that_could_not_tell_what_distances_mean_loads_without(model, tmp_path):
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert (loaded.trust, loaded.counts) == (None, None)
+
+
+@pytest.mark.parametrize("trust", [{"right": [1.0, 2.0]}, {"right": [1.0], "new": [1.0, 2.0]}, 7])
+def test_a_damaged_meaning_of_distances_is_refused(model, tmp_path, trust):
+    model.save(tmp_path)
+    about = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps(about | {"trust": trust}))
+    with pytest.raises(InputError, match="damaged"):
+        Model.load(tmp_path)
 
 
 def test_a_saved_similarity_network_says_the_same_of_pairs(model, tmp_path):
@@ -68,9 +95,9 @@ def test_a_folder_whose_similarity_network_is_lost_is_refused(model, tmp_path):
         Model.load(tmp_path)
 
 
-def test_a_model_folder_holds_two_files_and_no_pickle(model, tmp_path):
+def test_a_model_folder_holds_tensors_json_and_a_card_and_no_pickle(model, tmp_path):
     model.save(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["README.md", "model.json", "model.safetensors"]
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -1,47 +1,27 @@
 """What is measured of known classes, and adapters that look along the right axes."""
 
-import hashlib
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from newfound.data.embedded import Embedded
-from newfound.data.pictures import Pictures
 from newfound.functional.axes import tempered
-from newfound.networks.model import ENOUGH, Model
+from newfound.functional.calibration import chance, lead, strangeness
+from newfound.functional.cluster import semi_supervised_kmeans
+from newfound.functional.metrics import matching
+from newfound.networks.model import ENOUGH, Model, Statistics
 from newfound.networks.pretrained import trunk
-from newfound.training.adapt import FEW, aimed, measured, plain
+from newfound.training.adapt import FEW, Scores, aimed, measured, plain, pretended, trusted
 from newfound.types import generator
+from tests.training.features import embedded
 
-CLASSES, EACH = 4, 12
+CLASSES, EACH, OTHERS = 4, 12, range(10, 14)
 
 
 @pytest.fixture(scope="module")
 def lite():
     return trunk()
-
-
-def embedded(name, labelled=True, each=EACH, classes=CLASSES, shift=0.0):
-    """Features of so many classes, each strong in a few of 1280 numbers of its own, and noisy in ten that all share."""
-    labels = torch.arange(classes).repeat_interleave(each)
-    random = generator(name)
-    x = torch.rand(len(labels), 1280, generator=random)
-    for label in range(classes):
-        x[labels == label, 20 * label + int(shift) : 20 * label + 20 + int(shift)] += 4
-    x[:, 500:510] += 12 * torch.rand(len(labels), 1, generator=random)  # what differs within a class
-    records = x[:, None].expand(-1, 3, -1).half()
-    names = tuple(f"{name}/{row}.png" for row in range(len(labels)))
-    listed = Pictures(
-        files=(),
-        names=names,
-        labels=labels if labelled else torch.full_like(labels, -1),
-        classes=tuple(f"class {label}" for label in range(classes)) if labelled else (),
-        boxes=(None,) * len(names),
-        groups=("",) * len(names),
-    )
-    keys = tuple(hashlib.sha256(text.encode()).digest() for text in names)
-    return Embedded(listed, records, torch.arange(len(names)), keys)
 
 
 def latents(model, images):
@@ -91,7 +71,7 @@ def test_what_differs_within_a_class_is_made_small(lite):
 
 def test_axes_are_those_of_the_pile_also_where_known_classes_do_not_differ(lite):
     model = measured(embedded("known"), lite)
-    new = embedded("new", labelled=False, shift=200)  # their classes differ in other features
+    new = embedded("new", OTHERS, labelled=False)  # their classes differ in other features
     truth = torch.arange(CLASSES).repeat_interleave(EACH)
 
     def apart(model):
@@ -105,7 +85,7 @@ def test_axes_are_those_of_the_pile_also_where_known_classes_do_not_differ(lite)
 
 @pytest.mark.parametrize("single", [True, False])
 def test_known_classes_are_still_known_along_other_axes(lite, single):
-    known, new = embedded("known"), embedded("new", labelled=False, shift=200)
+    known, new = embedded("known"), embedded("new", OTHERS, labelled=False)
     model = aimed(measured(known, lite), new, known if single else None)
     assert torch.equal(model.head(latents(model, known)).argmax(1), known.labels)
     nearest = torch.cdist(latents(model, known), model.means).argmin(1)
@@ -139,3 +119,102 @@ def test_a_model_folder_holds_the_trunk_and_no_trace_of_an_image(lite, tmp_path)
         assert b"secret" not in content, "a file's name"
         rows = images.features()
         assert not any(row.numpy().tobytes() in content for row in rows), "an image's features"
+
+
+def test_in_two_stages_the_axes_are_those_with_the_labelled_pictures(lite):
+    known, new = embedded("known"), embedded("new", range(2, 8), labelled=False)
+    model = measured(known, lite)
+    single, two = aimed(model, new, known).backbone, aimed(model, new).backbone
+    torch.testing.assert_close(two.centre, single.centre, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(two.matrix, single.matrix, atol=1e-3 * single.matrix.abs().max().item(), rtol=0)
+    assert (two.centre - tempered(new.features()).mean(0)).norm() > 0.01, "the known ones are part of it"
+
+
+def test_classes_that_are_not_told_have_no_say_in_the_axes(lite):
+    new = embedded("new", OTHERS, labelled=False)
+    model = measured(embedded("known"), lite)
+    means, spread, counts = model.statistics
+    more = Statistics(F.pad(means, (0, 0, 0, 1)), spread, F.pad(counts, (0, 1)))
+    told = replace(model, classes=(*model.classes, "of three images"), statistics=more)
+    torch.testing.assert_close(aimed(told, new).backbone.matrix, aimed(model, new).backbone.matrix)
+    nobody = replace(model, statistics=Statistics(0 * means, spread, 0 * counts))
+    torch.testing.assert_close(aimed(nobody, new).backbone.centre, tempered(new.features()).mean(0))
+
+
+def test_one_picture_a_class_says_nothing_of_what_differs_within_a_class(lite):
+    known, new = embedded("known", each=1), embedded("new", OTHERS, labelled=False)
+    model = measured(known, lite)
+    assert not model.statistics.spread.any()
+    one = aimed(model, new)
+    assert latents(one, new).isfinite().all()
+    torch.testing.assert_close(one.backbone.matrix, plain(new, lite).backbone.matrix, atol=1e-5, rtol=1e-3)
+
+
+def test_means_and_spread_are_about_those_of_the_latents(lite):
+    known = embedded("known", range(8), each=20, strong=1.0)
+    model = measured(known, lite)
+    z = latents(model, known)
+    rest = torch.zeros(len(z), z.shape[1])
+    for label in range(8):
+        members = z[known.labels == label]
+        torch.testing.assert_close(model.means[label], members.mean(0), atol=0.02, rtol=0)
+        assert model.means[label].norm() == pytest.approx(members.mean(0).norm().item(), rel=0.05)
+        rest[known.labels == label] = members - members.mean(0)
+    assert model.spread.trace() == pytest.approx(rest.square().sum().item() / (160 - 8), rel=0.1)
+    assert torch.equal(model.counts, model.statistics.counts)
+
+
+HARD = {"each": 20, "strong": 0.6}  # classes so faint that a tenth of the pictures are taken for others
+
+
+@pytest.fixture(scope="module")
+def doubtful(lite):
+    return measured(embedded("known", range(20), **HARD), lite)
+
+
+def test_chances_learnt_by_pretending_hold_for_fresh_pictures_of_known_and_new_classes(doubtful):
+    known, pile = (embedded(name, some, **HARD) for name, some in (("known", range(20)), ("pile", range(10, 30))))
+    truth = pile.labels + 10
+    model = aimed(doubtful, pile, known)
+    z, labels = torch.cat([latents(model, known), latents(model, pile)]), torch.cat([known.labels, 0 * truth - 1])
+    found = semi_supervised_kmeans(F.normalize(z, dim=1), labels, 30, generator(0))
+    cluster, apart = found.assignment[400:], torch.cdist(F.normalize(z[400:], dim=1), found.centres)
+    names = matching(truth, cluster)
+    right = torch.tensor([names.get(a) == b for a, b in zip(cluster.tolist(), truth.tolist(), strict=True)]).double()
+    assert 0.8 < right.mean() < 0.97
+    sure = chance(lead(apart, cluster, torch.eye(30, dtype=torch.bool)), doubtful.trust.right)
+    new = chance(strangeness(apart, torch.arange(30) >= 20), doubtful.trust.new)
+    for said, happened in ((sure, right), (new, (truth >= 20).double())):
+        for some in (said >= 0, said > 0.9):
+            assert some.sum() > 100
+            assert said[some].mean().item() == pytest.approx(happened[some].mean().item(), abs=0.1)
+    assert right[sure > 0.9].mean() > right[sure < 0.6].mean() + 0.2
+    assert ((new > 0.5) == (truth >= 20)).double().mean() > 0.9
+
+
+def test_scores_mean_something_also_where_all_was_right():
+    score, always = torch.rand(50, generator=generator("score")) + 0.5, torch.ones(50, dtype=torch.bool)
+    trust = trusted([Scores(score, always, -score, ~always)])
+    halfway, clear = chance(torch.tensor([0.0, 1.0]), trust.right).tolist()
+    assert halfway < 0.85  # it was 98 % where images were clear
+    assert clear > 0.95
+    assert chance(torch.tensor([0.0, -1.0]), trust.new).tolist() == pytest.approx([1 - halfway, 1 - clear], abs=1e-5)
+
+
+@pytest.mark.parametrize(("classes", "each", "enough"), [(1, 30, False), (3, 30, False), (4, 30, True), (4, 1, False)])
+def test_of_few_classes_or_pictures_nothing_is_learnt_by_pretending(classes, each, enough):
+    images = embedded("few", range(classes), each=each)
+    assert (pretended(tempered(images.features()), images.labels) is not None) == enough
+
+
+def test_only_which_pictures_share_a_class_matters_to_pretending():
+    images = embedded("known", range(6), **HARD)
+    x, labels = tempered(images.features()), images.labels
+    assert pretended(x, 7 * labels + 3) == pretended(x, labels)
+    assert pretended(x, labels, seed=1) != pretended(x, labels)
+
+
+def test_what_is_learnt_by_pretending_is_the_model_s_and_stays_when_it_is_aimed(doubtful):
+    x = tempered(embedded("known", range(20), **HARD).features())
+    assert doubtful.trust == pretended(x, torch.arange(20).repeat_interleave(20))
+    assert aimed(doubtful, embedded("new", OTHERS, labelled=False)).trust == doubtful.trust

@@ -1,6 +1,7 @@
 """Pictures become features, with the real trunk at a small size."""
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from newfound.data.decoding import Box, decode
 from newfound.data.pictures import pictures
 from newfound.data.sources import doodles
+from newfound.data.store import KEY
 from newfound.errors import InputError
 from newfound.networks.pretrained import rebuilt, trunk
 from newfound.training import embedding
@@ -68,6 +70,32 @@ def test_views_of_a_picture_differ_from_one_another_and_little_from_it(lite, fol
     assert own > others + 0.1
 
 
+def test_views_are_drawn_by_the_key_whatever_stands_beside_it(lite):
+    pixels = np.array(Image.fromarray(doodles("spare").pixels[0, 0].numpy()).convert("RGB").resize((64, 64)))
+    a, b = (key(content, None) for content in (b"a", b"b"))
+    first, second = embedding.views(lite, {a: pixels, b: pixels})
+    torch.testing.assert_close(embedding.views(lite, {b: pixels})[0], second, atol=1e-4, rtol=1e-4)
+    apart = (first - second).norm(dim=1) / second.norm(dim=1)
+    assert (apart > 0.05).all()  # the same picture, but cut out otherwise
+
+
+def test_another_trunk_looks_anew(lite, folder):
+    listed = pictures(folder, labelled=False)
+    before = embed(listed, lite).features()
+    other = embed(listed, rebuilt(lite.settings() | {"size": 96}, lite.network.state_dict())).features()
+    assert ((before - other).norm(dim=1) > 0.05 * before.norm(dim=1)).all()
+    assert torch.equal(embed(listed, lite).features(), before)
+
+
+def test_another_number_of_views_is_kept_apart(lite, folder, monkeypatch):
+    listed = pictures(folder, labelled=False)
+    before = embed(listed, lite)
+    monkeypatch.setattr(embedding, "AUGMENTED", 1)
+    fewer = embed(listed, lite)
+    assert fewer.records[fewer.places].shape == (10, 2, 1280)
+    assert torch.equal(fewer.records[fewer.places, 1], before.records[before.places, 1])
+
+
 def test_what_was_seen_is_not_looked_at_again_under_whatever_name(lite, folder, monkeypatch):
     first = embed(pictures(folder, labelled=False), lite)
     seen = counting(lite, monkeypatch)
@@ -110,11 +138,17 @@ def test_an_interrupted_call_keeps_what_was_done(lite, folder, monkeypatch):
     assert len(seen) == 4
 
 
-def test_progress_grows_to_the_whole(lite, folder):
-    told = []
-    embed(pictures(folder, labelled=False), lite, progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 10
+def test_progress_grows_to_the_whole_and_counts_only_what_is_kept(lite, folder, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK", 4)
+    told, kept = [], []
+
+    def progress(done):
+        told.append(done)
+        kept.append(sum(path.stat().st_size for path in folder.parent.glob("cache/features/*/keys")) // KEY)
+
+    embed(pictures(folder, labelled=False), lite, progress=progress)
+    assert told == kept
+    assert sorted(set(told)) == [0, 4, 8, 10]
 
 
 def test_what_cannot_be_read_is_told_and_no_row_is_mistaken_for_another(lite, folder):
@@ -143,11 +177,22 @@ def test_a_file_whose_name_is_no_text_is_told(lite, folder):
     assert "not valid text" in found.pictures.skipped[0]
 
 
+def test_odd_metadata_does_not_cost_the_picture(lite, folder):
+    Image.new("RGB", (9, 9), "red").save(folder / "odd.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09" + bytes(5))
+    found = embed(pictures(folder, labelled=False), lite)
+    assert len(found) == 11
+    assert not found.skipped
+
+
 def test_boxes_of_one_picture_are_pictures_of_their_own(lite, folder):
     (folder / "list.csv").write_text("path,x,y,width,height\na/0.png,0,0,14,14\na/0.png,14,14,14,14\na/0.png,,,,\n")
     found = embed(pictures(folder / "list.csv", labelled=False), lite)
     assert len(set(found.keys)) == 3
-    assert not torch.equal(found.features()[0], found.features()[1])
+    content = (folder / "a" / "0.png").read_bytes()
+    for records, box in zip(found.records[found.places].float(), found.boxes, strict=True):
+        pixels = torch.from_numpy(np.array(decode(content, 64, box))).permute(2, 0, 1)[None] / 255
+        plain = (1 + AUGMENTED) * records[0] - records[1:].sum(0)  # the first is the mean over all
+        torch.testing.assert_close(plain, lite(pixels)[0], atol=0.02, rtol=0.02)
 
 
 def test_keys_tell_contents_and_boxes_apart():
@@ -174,13 +219,22 @@ def test_a_damaged_trunk_is_refused(lite, folder):
 
 
 def test_threads_run_ahead_only_so_far_and_keep_the_order():
+    items = iter(range(100))
+    results = ahead(lambda item: 2 * item, items, 5)
+    assert next(results) == 0
+    assert next(results) == 2
+    assert next(items) == 6  # 0 was replaced by 5
+    assert list(results) == [2 * item for item in range(2, 100) if item != 6]
+
+
+def test_who_stops_does_not_wait_for_what_was_to_come():
     begun = []
 
     def work(item):
         begun.append(item)
-        return 2 * item
+        time.sleep(0.01)
 
-    results = ahead(work, range(100), 5)
-    assert next(results) == 0
-    assert len(begun) <= 6
-    assert list(results) == [2 * item for item in range(1, 100)]
+    results = ahead(work, range(1000), 500)
+    next(results)
+    results.close()
+    assert len(begun) < 500

@@ -16,10 +16,11 @@ TWO_STAGE = (
     "pairs+spacing:author",
     "ncl",
     "uno",
+    "simgcd",
     "dtc",
     "kcl+spacing",
 )
-SINGLE_STAGE = ("pairs+spacing", "rs+spacing", "ncl", "uno", "openmix", "joint", "rotation")
+SINGLE_STAGE = ("pairs+spacing", "rs+spacing", "ncl", "uno", "openmix", "joint", "simgcd", "rotation")
 CASES = [*(f"{name}:2" for name in TWO_STAGE), *(f"{name}:1" for name in SINGLE_STAGE)]
 
 

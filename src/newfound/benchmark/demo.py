@@ -15,8 +15,9 @@ from torch import Tensor
 from newfound import files
 from newfound.data.sources import Images, doodles
 from newfound.discovery.discover import facts, stage_one, versions
-from newfound.discovery.find import Progress, find, read, silent
+from newfound.discovery.find import Progress, find, silent
 from newfound.discovery.pages import write_report
+from newfound.discovery.reading import read
 from newfound.discovery.settings import Run, StageOne
 from newfound.functional.geometry import whitening
 from newfound.functional.metrics import scores
@@ -59,7 +60,7 @@ def demonstrate(
         model = stage_one(known, STAGE, seed, progress=_called(progress, f"seed {seed}: learn the known"))
         rows += measure("pixels", seed, pile.pixels.flatten(1) / 255, truth)
         for method in MANY if everything else FEW:
-            began, run = time.perf_counter(), Run(method=method, seed=seed)
+            began, run = time.perf_counter(), Run(method=method, mixed=False, seed=seed)
             found = find(model, pile, classes, run=run, progress=_called(progress, f"seed {seed}: {method}"))
             rows += measure(method, seed, found.features, truth, time.perf_counter() - began)
             if method == "kmeans" and everything:  # what aligned's space gives by itself
@@ -88,7 +89,7 @@ def measure(
     classes = len(truth.unique())
     return [
         {"method": method, "seed": seed, "reading": reading, "seconds": round(seconds, 1)}
-        | scores(truth, read(space, classes, seed).assignment, classes)
+        | scores(truth, read(space, classes, None, seed).assignment, classes)
         for reading, space in (("k-means", features), (READING, F.normalize(features, dim=1)))
     ]
 
@@ -109,7 +110,7 @@ def write_results(rows: pd.DataFrame, path: Path, command: str) -> None:
         "classes": "10, given",
         "nmi normaliser": "arithmetic",
         "stage one": vars(STAGE),
-        "discovery": vars(Run()),
+        "discovery": vars(Run(mixed=False)),
         "seeds": sorted(set(rows["seed"].tolist())),
         "command": command,
         "versions": versions(),

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -21,17 +21,19 @@ from newfound import files, methods, parallel
 from newfound.data.batches import Data
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
-from newfound.data.pictures import first_folders, is_manifest, pictures
+from newfound.data.manifests import is_manifest
+from newfound.data.pictures import first_folders, pictures
 from newfound.data.pictures import truth as truth_of
 from newfound.data.sources import Images
 from newfound.data.splits import check_apart, check_leaks
 from newfound.discovery.find import Progress, about, check, find, silent, training
+from newfound.discovery.howmany import how_many, told
 from newfound.discovery.pages import write_report
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
 from newfound.discovery.sight import PIXELS, chosen, described, seen
 from newfound.errors import InputError
-from newfound.functional.metrics import scores
+from newfound.functional.metrics import accuracy, gcd_accuracy, scores, task_agnostic
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
 from newfound.networks.pretrained import Trunk
@@ -113,7 +115,7 @@ def stage_one(
 def discover(
     *,
     unlabelled: str | Path | Images,
-    classes: int,
+    classes: int | None = None,
     known: str | Path | Images | None = None,
     model: str | Path | Model | None = None,
     output: str | Path | None = None,
@@ -129,7 +131,8 @@ def discover(
 
     With `known` alone, stage one learns from the labelled images, then both sets are seen at once (single-stage).
     With `model` alone, the labelled images are not needed (two-stage). With both, stage one is not run again.
-    `truth` says that the first folder level under `unlabelled` names the true classes: for the metrics alone.
+    `classes` are the new ones; where it is left out it is estimated. `truth` says that the first folder level under
+    `unlabelled` names the true classes: for the metrics alone.
     """
     began, run, stage = time.perf_counter(), run or Run(), stage or StageOne()
     folders = [Path(place) for place in (known, unlabelled) if isinstance(place, str | Path)]
@@ -144,7 +147,7 @@ def discover(
             f"The model knows {_few(start.classes)}; the labelled images are of {_few(taught.classes)}. "
             "Give the labelled images that the model learnt from, or leave one of the two out."
         )
-    check(run, len(pile), classes, labelled=taught is not None, features=eye is not None)
+    check(run, len(pile), 1 if classes is None else classes, labelled=taught is not None, features=eye is not None)
     settings = {"unlabelled": _place(unlabelled), "known": _place(known), "model": _place(model)}
     settings |= {"classes": classes, "truth": truth} | asdict(run) | asdict(stage)
     refuse(output, "discover", settings, overwrite=overwrite, resume=resume)
@@ -171,12 +174,19 @@ def discover(
             assert eye is not None
             start = plain(new, eye, run.seed) if start is None else aimed(start, new, labelled, run.seed)
         assert start is not None  # our own network has labelled images to learn from, or a model
+        estimate, number = None, classes
+        if number is None:
+            log.info("Counting the classes.")
+            estimate = how_many(start, new, labelled, run.seed)
+            number = max(1, min(estimate.classes - len(start.classes), len(new)))
+            log.info(f"Classes: {told(estimate, len(start.classes))}.")
         keep = None if folder is None else folder / CHECKPOINT
-        found = find(start, new, classes, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
+        found = find(start, new, number, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
+        found.count = estimate
         if answers is not None:
             labels, names = answers
-            found.scores = scores(labels, found.cluster, classes)
             found.truth = tuple(names[label] for label in labels.tolist())
+            found.scores = judged(found, found.truth)
         found.facts = facts(found, run, labelled, command) | {"took": about(time.perf_counter() - began)}
         if folder is not None and parallel.first():
             found.save(folder)
@@ -195,13 +205,15 @@ def facts(found: Discovery, run: Run, labelled: Collection | None, command: str)
     """How a discovery was made, for people."""
     budget = training(run)
     both = "two-stage, without the labelled images" if found.model.classes else "no class is known"
+    new = len(found.centres) - found.known
     if labelled is not None:
         both = f"single-stage, with {len(labelled)} labelled images"
     return {
         "command": command,
         "images": f"{len(found.paths)} unlabelled",
         "setting": both,
-        "classes": f"{len(found.centres)} (given)",
+        "classes": f"{new} new, given" if found.count is None else told(found.count, len(found.model.classes)),
+        "known classes": f"{found.known}, which may be in the pile too" if found.known else "not looked for",
         "backbone": described(found.model),
         "method": run.method,
         "read by": ("k-means on unit latents" if found.unit else "k-means on latents") + " of the last epoch",
@@ -209,6 +221,27 @@ def facts(found: Discovery, run: Run, labelled: Collection | None, command: str)
         "seed": str(run.seed),
         "versions": versions(),
     }
+
+
+def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
+    """How well the classes agree with the truth, on all images as if none were unsure, and on the sure ones.
+
+    Where known classes were looked for: accuracy by kind too, by one assignment (GCD's), and `named`, where a known
+    class is right only under its own name.
+    """
+    known, new = found.known, len(found.centres) - found.known
+    names = [*found.model.classes[:known], *sorted({*truth} - {*found.model.classes[:known]})]
+    labels = torch.tensor([names.index(name) for name in truth])
+    guess = torch.where(found.cluster < new, found.cluster + known, found.cluster - new)
+    sure = found.confidence() >= found.threshold
+    result = scores(labels, guess, len(found.centres))
+    if known:
+        kinds, named = gcd_accuracy(labels, guess, known), task_agnostic(labels, guess, known)
+        result |= {"known accuracy": kinds.known, "novel accuracy": kinds.novel, "named accuracy": named.all}
+    result |= {"unsure": 1 - sure.double().mean().item()}
+    if sure.any():
+        result |= {"sure accuracy": accuracy(labels[sure], guess[sure])}
+    return {name: value for name, value in result.items() if value == value}  # no known image: no accuracy on them
 
 
 def versions() -> str:

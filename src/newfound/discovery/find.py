@@ -2,26 +2,28 @@
 
 import copy
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound import methods
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
+from newfound.discovery.reading import examples, held, read, remembered, space, twins
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
 from newfound.discovery.trace import beginning, ending
 from newfound.errors import InputError
-from newfound.functional.cluster import Clustering, kmeans
+from newfound.functional.cluster import Held
 from newfound.networks.model import Model
+from newfound.networks.resnet import OWN
 from newfound.training.loop import Learner, Row, estimate, fit
-from newfound.types import ALL, Problem, Training, constant, generator, seeded
+from newfound.types import ALL, Problem, Training, constant, seeded
 
 log = logging.getLogger("newfound")
 
@@ -60,17 +62,20 @@ def find(
 ) -> Discovery:
     """Train the method on the pile (and the labelled images, in single-stage), then read classes off by k-means.
 
-    The model given is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
+    `classes` are new ones; known ones may be in the pile too unless the run says otherwise (`mixed`). The model given
+    is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
     """
     run = run or Run()
     check(run, len(unlabelled), classes, labelled=labelled is not None, features=isinstance(unlabelled, Embedded))
     model = copy.deepcopy(model)
+    mixed = run.mixed and len(model.classes) > 0
     problem = Problem(
         model.backbone.dim,
         known=len(model.classes),
         novel=classes,
         labelled=labelled is not None,
         rows=len(unlabelled) + (0 if labelled is None else len(labelled)),
+        mixed=mixed,
     )
     with seeded(run.seed, "method"):
         method = methods.build(run.method, problem, model)
@@ -83,6 +88,7 @@ def find(
         seconds = estimate(learner, data, budget, device=run.device)
         log.info(f"Discovery with {run.method}: {budget.epochs} epochs of {len(data)} images, {about(seconds)}.")
     first = beginning(learner, data, run.seed, budget.epochs)
+    before = embed(model, unlabelled) if mixed and labelled is None else None
     rows = fit(
         learner,
         data,
@@ -94,11 +100,16 @@ def find(
         resume=resume,
     )
     features = embed(model, unlabelled)
-    model.backbone.cpu()
     unit = methods.parse(run.method)[-1].reading == "unit k-means"
-    space = F.normalize(features, dim=1) if unit else features
-    found = read(space, classes, run.seed)
-    return Discovery(
+    known: Held | None = None
+    if mixed and labelled is not None:
+        known = held(space(embed(model, labelled), unit), labelled.labels, len(model.classes))
+    elif before is not None:
+        known = remembered(model, before, features, unit=unit)
+    model.backbone.cpu()
+    latents = space(features, unit)
+    found = read(latents, classes, known, run.seed)
+    discovery = Discovery(
         model,
         paths=unlabelled.names,
         boxes=unlabelled.boxes,
@@ -106,11 +117,37 @@ def find(
         centres=found.centres,
         cluster=found.assignment,
         unit=unit,
-        thumbnails=unlabelled.thumbnails(shown(space, found)),
+        known=0 if known is None else len(model.classes),
+        thumbnails={},
         rows=rows,
         skipped=unlabelled.skipped,
         moments=(first, ending(learner, data)),
     )
+    discovery.threshold = bar(discovery.confidence(), run.unsure)
+    away = torch.cdist(latents, found.centres).gather(1, found.assignment[:, None])[:, 0]
+    discovery.twins = near(unlabelled, away, found.assignment)
+    lone = torch.ones(len(latents), dtype=torch.bool)
+    lone[[*discovery.twins]] = False
+    discovery.thumbnails = unlabelled.thumbnails(examples(away, found.assignment, lone, EXEMPLARS, DOUBTFUL))
+    return discovery
+
+
+def bar(confidence: Float[Tensor, " n"], share: float | None) -> float:
+    """The confidence below which an image is unsure: where it is more likely wrong than right, or that of a share."""
+    if share is None:
+        return 0.5
+    fewest = math.floor(share * len(confidence))
+    return confidence.sort().values[fewest].item() if fewest < len(confidence) else math.inf
+
+
+def near(images: Collection, away: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> dict[int, int]:
+    """Rows of near-duplicates, each with that of the image it nearly equals: the most typical of its cluster."""
+    looks, found = images.looks(), dict[int, int]()
+    for number in cluster.unique():
+        rows = (cluster == number).nonzero()[:, 0]
+        firsts = rows[twins(looks[rows], away[rows].argsort(stable=True), images.alike)]
+        found |= {row: first for row, first in zip(rows.tolist(), firsts.tolist(), strict=True) if row != first}
+    return found
 
 
 def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool) -> None:
@@ -133,30 +170,14 @@ def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool
         others = ", ".join(name for name, r in methods.METHODS.items() if not r.pixels and not r.maps)
         raise InputError(
             f"{run.method} needs more of an image than a pretrained backbone's features. Take a method that begins at "
-            f"latents ({others}), or let a network learn from the images themselves (--backbone small-resnet-18)."
+            f"latents ({others}), or let a network learn from the images themselves (--backbone {OWN})."
         )
+    if run.unsure is not None and not 0 <= run.unsure <= 1:
+        raise InputError(f"The share of unsure images is {run.unsure}; give a number from 0 to 1 (--unsure).")
     if not 1 <= classes <= images:
         raise InputError(
             f"Asked for {classes} classes in {images} images; ask for at least 1 and at most one an image."
         )
-
-
-def read(features: Float[Tensor, "n dim"], classes: int, seed: int) -> Clustering:
-    """Classes by k-means on latents, as the paper reads them; the largest cluster comes first."""
-    found = kmeans(features, classes, generator(seed, "reading"))
-    order = torch.bincount(found.assignment, minlength=classes).argsort(descending=True, stable=True)
-    return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
-
-
-def shown(features: Float[Tensor, "n dim"], found: Clustering) -> list[int]:
-    """The rows of each cluster's most and least typical images."""
-    away = torch.cdist(features, found.centres).gather(1, found.assignment[:, None])[:, 0]
-    kept: set[int] = set()
-    for cluster in range(len(found.centres)):
-        rows = (found.assignment == cluster).nonzero()[:, 0]
-        ordered = rows[away[rows].argsort(stable=True)].tolist()
-        kept |= {*ordered[:EXEMPLARS], *ordered[-DOUBTFUL:]}
-    return sorted(kept)
 
 
 def about(seconds: float) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from newfound import files
+from newfound.discovery.howmany import told
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery
 from newfound.report.maps import flatten
 from newfound.report.page import Exemplar, Found, Page, render
@@ -21,10 +22,17 @@ def write_report(found: Discovery, path: Path, comparison: Sequence[tuple[str, f
 def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) -> Page:
     """What the report shows of a discovery; `comparison` sets other methods beside it (title, accuracy, NMI)."""
     shown, points = flatten(found.features.numpy(), seed=0)
-    place = {number: i for i, number in enumerate(found.classes)}
+    filled = {found.group[cluster] for cluster in found.cluster.tolist()}
+    place = {number: i for i, number in enumerate(number for number in found.classes if number in filled)}
     of = np.array([place[found.group[cluster]] for cluster in found.cluster.tolist()])
     table = found.assignments()
     classes = [_class(found, table, number, np.flatnonzero(of == i)) for number, i in place.items()]
+    counting: dict[str, list[float]] = {}
+    if found.count is not None:
+        names = {"pairs": "log of joined over true pairs", "accuracy": "labelled accuracy", "silhouette": "silhouette"}
+        counting = {
+            names[voice]: [getattr(tried, voice) for tried in found.count.curve] for voice in found.count.estimates
+        }
     return Page(
         title=f"{len(classes)} classes in {len(of)} images",
         lead=_lead(found),
@@ -33,6 +41,10 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
         assignments=of[shown],
         captions=[found.paths[row] for row in shown],
         curves=_curves(found),
+        counting=counting,
+        tried=[] if found.count is None else [tried.classes for tried in found.count.curve],
+        chosen=0 if found.count is None else found.count.classes,
+        reason="" if found.count is None else told(found.count, len(found.model.classes)),
         metrics=None if found.scores is None else {k: v for k, v in found.scores.items() if isinstance(v, float)},
         measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. "
         "The truth was used for these numbers and the captions alone, never while learning.",
@@ -52,7 +64,9 @@ def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarr
     typical = kept[: max(1, min(EXEMPLARS, len(kept) - DOUBTFUL))]
     return Found(
         name=found.names[number],
-        size=len(members),
+        size=int((ordered["class"] != "unsure").sum()),
+        unsure=int((ordered["class"] == "unsure").sum()),
+        known=found.kind(number) == "known",
         coherence=float(ordered["confidence"].mean()),
         exemplars=typical,
         doubtful=kept[len(typical) :][-DOUBTFUL:][::-1],
@@ -61,11 +75,16 @@ def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarr
 
 
 def _lead(found: Discovery) -> str:
-    sizes = found.summary()["size"]
-    return (
-        f"newfound sorted {len(found.paths)} unlabelled images into {len(found.classes)} classes of "
-        f"{sizes.min()} to {sizes.max()} images, knowing {len(found.model.classes)} other classes."
-    )
+    classes = found.summary()
+    new = classes[classes["kind"] == "new"]
+    knowing = f", knowing {len(found.model.classes)} other classes" if found.model.classes else ""
+    text = f"newfound found {len(new)} new classes in {len(found.paths)} unlabelled images{knowing}."
+    if found.known:
+        seen = classes[classes["kind"] == "known"]
+        text += f" {seen['size'].sum()} images are of {len(seen)} known classes."
+    if unsure := int(classes["unsure"].sum()):
+        text += f" {unsure} are unsure."
+    return text
 
 
 def _curves(found: Discovery) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 """Discovery: everything a run found, for people and for programs."""
 
 import csv
-import io
+import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -22,17 +21,28 @@ from newfound.data.collection import Collection
 from newfound.data.decoding import Box
 from newfound.data.pictures import Pictures, pictures
 from newfound.data.sources import Images, load
+from newfound.discovery.reading import space
 from newfound.discovery.trace import Moment, Trace
 from newfound.errors import InputError
+from newfound.functional.calibration import Line, Trust, chance, lead, strangeness
+from newfound.functional.counting import Count, Tried
 from newfound.functional.geometry import distances
 from newfound.methods.base import Sum
 from newfound.networks.model import Model
 from newfound.training import embedding
 from newfound.training.loop import Learner, Row, survey
 
-VERSION = 2
+VERSION = 3
 TOGETHER = 1024
 """Images of a pile whose classes are said at once."""
+
+UNSURE = -1
+"""The number of the class of images that are of none for sure."""
+
+FEATURES = Trust(right=Line(6.5, -0.8), new=Line(5.9, 0.9))
+LEARNT = Trust(right=Line(4.1, -1.3), new=Line(2.1, -0.1))
+"""What distances mean where too few classes are known to tell: on a pretrained backbone's features, and on latents of
+a network that learnt the known classes; decision 8."""
 
 EXEMPLARS, DOUBTFUL = 24, 6
 """How many of a cluster's most and least typical images a run folder keeps small copies of."""
@@ -42,8 +52,9 @@ EXEMPLARS, DOUBTFUL = 24, 6
 class Discovery:
     """Classes found in a pile of images.
 
-    Clusters never change; classes are groups of clusters that a person may name and merge. A class is known by its
-    number, the smallest of its clusters' (the largest cluster is 1), and numbers are never given anew.
+    Clusters never change; classes are groups of clusters that a person may name and merge. A class is called by its
+    number, the smallest of its clusters' (the largest new one is 1; known ones come last), and numbers are never given
+    anew.
     """
 
     model: Model  # with the backbone as discovery left it
@@ -53,12 +64,16 @@ class Discovery:
     cluster: Int[Tensor, " n"]
     unit: bool  # whether features are compared on the unit sphere
     thumbnails: dict[int, UInt8[Tensor, "channels height width"]]  # of some rows
+    known: int = 0  # how many clusters, the last ones, are the model's known classes
     rows: list[Row] = field(default_factory=list)  # one an epoch
     facts: dict[str, str] = field(default_factory=dict)  # how it was made, for people
     scores: dict[str, float | str] | None = None  # only where the truth is known
     truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only
     skipped: tuple[str, ...] = ()
     boxes: tuple[Box | None, ...] = ()  # the part of its file that each image is; left out, or None: all of it
+    threshold: float = 0.5  # below this confidence an image is unsure
+    twins: dict[int, int] = field(default_factory=dict)  # row of a near-duplicate → row of the image it nearly equals
+    count: Count | None = None  # how the number of classes was estimated; None: it was given
     moments: tuple[Moment, Moment] | None = None  # before and after training, for figures; `load` leaves them on disk
     names: dict[int, str] = field(default_factory=dict)  # class number → its name
     group: list[int] = field(default_factory=list)  # cluster → class number
@@ -66,34 +81,56 @@ class Discovery:
     def __post_init__(self) -> None:
         if not self.group:
             self.group = list(range(1, len(self.centres) + 1))
-            self.names = {number: f"new-{number}" for number in self.group}
+            free = (name for i in itertools.count(1) if (name := f"new-{i}") not in self.model.classes)
+            names = [*itertools.islice(free, len(self.group) - self.known), *self.model.classes[: self.known]]
+            self.names = dict(zip(self.group, names, strict=True))
 
     @property
     def classes(self) -> list[int]:
         """The numbers of the classes, in order."""
         return sorted(set(self.group))
 
+    def kind(self, number: int) -> str:
+        """Whether a class is known or new; one that has a known cluster is known."""
+        first = len(self.group) - self.known
+        return "known" if number in self.group[first:] else "new"
+
+    def confidence(self) -> Float[Tensor, " n"]:
+        """The chance that an image's class is right."""
+        return chance(lead(self._away(self.features), self.cluster, self._same_class()), self._trust().right)
+
     def assignments(self) -> pd.DataFrame:
-        """One row an image: path, class, distance to its centre, confidence."""
-        return self._table(self.paths, self.boxes, self.features, self.cluster)
+        """One row an image: path, class ("unsure" where it is of none for sure), kind, confidence, chance that it is
+        new, distance to its centre, the class it would be if it had to be one, and the image it nearly equals.
+        """
+        table = self._table(self.paths, self.boxes, self.features, self.cluster)
+        return table.assign(twin=[self.paths[self.twins[r]] if r in self.twins else "" for r in range(len(table))])
 
     def summary(self) -> pd.DataFrame:
-        """One row a class: number, name, size, share, coherence (mean confidence), nearest class, an exemplar."""
+        """One row a class that has images: number, name, kind, size, share, how many more are unsure, coherence (mean
+        confidence) and newness (mean chance to be new) of all these, nearest class, an exemplar.
+        """
         table = self.assignments().assign(number=[self.group[c] for c in self.cluster.tolist()])
         apart = distances(self.centres)
         apart[self._same_class()] = math.inf
         lines = []
         for number in self.classes:
             members = table[table["number"] == number]
+            if members.empty:
+                continue
+            sure = int((members["kind"] != "unsure").sum())  # a class may be called so
             clusters = [c for c, n in enumerate(self.group) if n == number]
             neighbour = int(apart[clusters].min(dim=0).values.argmin())
             lines.append(
                 {
                     "class": number,
                     "name": self.names[number],
-                    "size": len(members),
-                    "share": round(len(members) / len(table), 4),
+                    "kind": self.kind(number),
+                    "size": sure,
+                    "share": round(sure / len(table), 4),
+                    "unsure": len(members) - sure,
                     "coherence": round(float(members["confidence"].mean()), 4),
+                    "newness": round(float(members["newness"].mean()), 4),
                     "nearest": self.names[self.group[neighbour]] if len(self.classes) > 1 else "",
                     "exemplar": members.sort_values("distance", kind="stable")["path"].iloc[0],
                 }
@@ -108,18 +145,22 @@ class Discovery:
         self.names[number] = name
 
     def merge(self, numbers: Sequence[int]) -> int:
-        """Make several classes one; it keeps the smallest number, and that class's name. Returns the number."""
+        """Make several classes one; it keeps the smallest number, and the name of that class, or of the known one among
+        them. Returns the number.
+        """
         for number in numbers:
             self._check(number)
         if len(set(numbers)) < 2:
             raise InputError(f"Found {list(numbers)}; merging needs at least two different classes.")
         into = min(numbers)
+        if known := [self.names[number] for number in sorted(numbers) if self.kind(number) == "known"]:
+            self.names[into] = known[0]
         self.group = [into if number in numbers else number for number in self.group]
         self.names = {number: name for number, name in self.names.items() if number in self.group}
         return into
 
     def predict(self, images: str | Path | Images) -> pd.DataFrame:
-        """The class of new images: path, class, distance, confidence. A folder is read, or a list of images."""
+        """The class of new images, as `assignments` has it. A folder is read, or a list of images."""
         if isinstance(images, Images):
             return self._said(images)
         return pd.concat([table for table, _ in self.predictions(images)], ignore_index=True)
@@ -153,11 +194,15 @@ class Discovery:
             self.trace(*self.moments).save(folder)
         about = {"format": "newfound discovery", "version": VERSION} | {
             key: getattr(self, key)
-            for key in ("paths", "boxes", "unit", "rows", "facts", "scores", "truth", "skipped", "names", "group")
+            for key in (
+                *("paths", "boxes", "unit", "known", "rows", "facts", "scores", "truth", "skipped", "names", "group"),
+                *("threshold", "twins"),
+            )
         }
-        files.write(folder / "assignments.csv", _csv(self.assignments()))
-        files.write(folder / "classes.csv", _csv(self.summary()))
-        files.write(folder / "metrics.csv", _csv(pd.DataFrame(self.rows)))
+        about["count"] = None if self.count is None else self.count._asdict()
+        files.write(folder / "assignments.csv", csv_text(self.assignments()))
+        files.write(folder / "classes.csv", csv_text(self.summary()))
+        files.write(folder / "metrics.csv", csv_text(pd.DataFrame(self.rows)))
         files.write(folder / "discovery.json", json.dumps(about, indent=1, ensure_ascii=False))
 
     @staticmethod
@@ -178,7 +223,11 @@ class Discovery:
                     "Use the newfound that wrote it, or run the discovery again."
                 )
             tensors = load_file(folder / "discovery.safetensors")
-            about["names"] = {int(number): name for number, name in about["names"].items()}
+            for key in ("names", "twins"):
+                about[key] = {int(number): value for number, value in about[key].items()}
+            if (count := about["count"]) is not None:
+                curve = tuple(Tried(*tried) for tried in count.pop("curve"))
+                about["count"] = Count(**count, curve=curve)
             for key in ("paths", "skipped", "truth"):
                 about[key] = None if about[key] is None else tuple(about[key])
             about["boxes"] = tuple(None if box is None else Box(*box) for box in about["boxes"])
@@ -202,8 +251,12 @@ class Discovery:
         if number not in self.group:
             raise InputError(f"There is no class {number}; there are {', '.join(map(str, self.classes))}.")
 
-    def _space(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
-        return F.normalize(features, dim=1) if self.unit else features
+    def _away(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n clusters"]:
+        """Distances to all centres."""
+        return torch.cdist(space(features, self.unit), self.centres)
+
+    def _trust(self) -> Trust:
+        return self.model.trust or (LEARNT if self.model.trunk is None else FEATURES)
 
     def _same_class(self) -> Tensor:
         group = torch.tensor(self.group)
@@ -211,7 +264,7 @@ class Discovery:
 
     def _said(self, images: Collection) -> pd.DataFrame:
         features = embed(self.model, images)
-        cluster = torch.cdist(self._space(features), self.centres).argmin(dim=1)
+        cluster = self._away(features).argmin(dim=1)
         return self._table(images.names, images.boxes, features, cluster)
 
     def _table(
@@ -221,24 +274,30 @@ class Discovery:
         features: Float[Tensor, "n dim"],
         cluster: Int[Tensor, " n"],
     ) -> pd.DataFrame:
-        """Distance d is to the centre of the image's cluster; confidence 1 − d/d′ with d′ to the nearest of another
-        class: 1 at a centre, 0 half-way between two.
-        """
-        d = torch.cdist(self._space(features), self.centres)
-        own = d.gather(1, cluster[:, None])[:, 0]
-        other = d.masked_fill(self._same_class()[cluster], math.inf).min(dim=1).values
+        """What is said of images: distance is that to the centre of their own cluster."""
+        away = self._away(features)
+        right = chance(lead(away, cluster, self._same_class()), self._trust().right)
+        new = torch.tensor([self.kind(number) == "new" for number in self.group])
+        newness = chance(strangeness(away, new), self._trust().new)
+        guess = [self.group[c] for c in cluster.tolist()]
+        number = [UNSURE if confidence < self.threshold else g for g, confidence in zip(guess, right, strict=True)]
         places: dict[str, list[float]] = {}
         if any(boxes):
             places = {
                 side: [math.nan if box is None else box[i] for box in boxes] for i, side in enumerate(Box._fields)
             }
+        names, kinds = self.names | {UNSURE: "unsure"}, {n: self.kind(n) for n in self.names} | {UNSURE: "unsure"}
+        own = away.gather(1, cluster[:, None])[:, 0]
         return pd.DataFrame(
             {"path": list(paths)}
             | places
             | {
-                "class": [self.names[self.group[c]] for c in cluster.tolist()],
+                "class": [names[n] for n in number],
+                "kind": [kinds[n] for n in number],
+                "confidence": [round(value, 4) for value in right.tolist()],
+                "newness": [round(value, 4) for value in newness.tolist()],
                 "distance": [round(value, 5) for value in own.tolist()],
-                "confidence": [round(value, 4) for value in (1 - own / other).clamp(min=0).nan_to_num(0).tolist()],
+                "guess": [names[n] for n in guess],
             }
         )
 
@@ -265,7 +324,9 @@ def embed(model: Model, images: Collection) -> Float[Tensor, "n dim"]:
     return features
 
 
-def _csv(table: pd.DataFrame) -> str:
-    text = io.StringIO()
-    table.to_csv(text, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
-    return text.getvalue()
+def csv_text(table: pd.DataFrame, *, header: bool = True) -> str:
+    """A table as CSV. Names may hold any sign: before Python 3.13 a carriage return is quoted where all text is."""
+    text: str = table.to_csv(index=False, header=header, lineterminator="\n")
+    if "\r" in text:
+        text = table.to_csv(index=False, header=header, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return text

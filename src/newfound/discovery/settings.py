@@ -18,9 +18,9 @@ class StageOne:
     size: int | None = None
     """Pixels of a side that images are brought to; default: 32, or the pretrained network's own."""
     width: int = 16
-    """Width of the network; the paper's is 64."""
+    """small-resnet-18's width (the paper: 64)."""
     stride: int = 2
-    """Stride of its first convolution; the paper's is 1."""
+    """small-resnet-18's stride (the paper: 1)."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class Run:
     """Learning rate."""
     batch: int = 128
     """Images a step."""
+    mixed: bool = True
+    """The pile may hold known classes too; --no-mixed: every image is of a new one."""
+    unsure: float | None = None
+    """Share of images called unsure; default: those that are more likely wrong than right."""
     seed: int = 0
-    """Same seed, machine and threads: same result, to the byte."""
+    """Same seed, machine and threads: same bytes."""
     device: str = "auto"
-    """auto (an accelerator where there is one) or cpu."""
+    """auto (accelerator, if any) or cpu."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
@@ -15,15 +16,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound import files
 from newfound.errors import InputError
+from newfound.functional.calibration import Line, Trust
 from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone, still
 from newfound.networks.pretrained import Trunk, rebuilt
-from newfound.networks.resnet import SmallResNet
+from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Latents
 
 VERSION = 1
-BACKBONES: dict[str, type[SmallResNet] | type[Adapter]] = {"small-resnet-18": SmallResNet, "adapter": Adapter}
+BACKBONES: dict[str, type[SmallResNet] | type[Adapter]] = {OWN: SmallResNet, "adapter": Adapter}
 
 
 class Statistics(NamedTuple):
@@ -52,12 +54,16 @@ class Model:
     head: nn.Linear | None = None
     means: Float[Tensor, "known dim"] | None = None  # of the known classes' latents
     spread: Float[Tensor, "dim dim"] | None = None  # their shared within-class covariance
+    counts: Int[Tensor, " known"] | None = None  # images that each mean is of; 0: the mean is not told
     similarity: PairNet | None = None  # KCL's and MCL's: do two images share a class?
     trunk: Trunk | None = None  # what looks at images first, where the backbone is an adapter
     statistics: Statistics | None = None  # of its features
+    trust: Trust | None = None  # what distances to centres mean, where known classes could tell
 
     def save(self, folder: Path) -> None:
-        """Write `model.safetensors` and `model.json`, and the trunk's weights, so that no hub is needed to load it."""
+        """Write `model.safetensors`, `model.json` and a card, and the trunk's weights, so that no hub is needed to load
+        it.
+        """
         about = {
             "format": "newfound model",
             "version": VERSION,
@@ -73,13 +79,17 @@ class Model:
             about["similarity"] = _settings(self.similarity.backbone)
             # cloned: its backbone may be the model's own, and safetensors refuses shared memory
             tensors |= {f"similarity.{name}": tensor.clone() for name, tensor in self.similarity.state_dict().items()}
-        tensors |= {name: t for name, t in (("means", self.means), ("spread", self.spread)) if t is not None}
+        given = {"means": self.means, "spread": self.spread, "counts": self.counts}
+        tensors |= {name: tensor for name, tensor in given.items() if tensor is not None}
+        if self.trust is not None:
+            about["trust"] = self.trust._asdict()
         if self.statistics is not None:
             tensors |= {f"statistics.{name}": tensor for name, tensor in self.statistics._asdict().items()}
         if self.trunk is not None:
             about["trunk"] = self.trunk.settings()
             files.write_tensors(folder / "trunk.safetensors", self.trunk.network.state_dict())
         files.write_tensors(folder / "model.safetensors", tensors)
+        files.write(folder / "README.md", card(self))
         files.write(folder / "model.json", json.dumps(about, indent=1, ensure_ascii=False))
 
     @staticmethod
@@ -113,15 +123,49 @@ class Model:
                 head=head,
                 means=tensors.get("means"),
                 spread=tensors.get("spread"),
+                counts=tensors.get("counts"),
                 similarity=similarity,
                 trunk=trunk,
                 statistics=Statistics(**statistics) if statistics else None,
+                trust=Trust(*(Line(*about["trust"][name]) for name in Trust._fields)) if "trust" in about else None,
             )
         except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"The model in {folder} is damaged ({type(error).__name__}: {str(error).splitlines()[0]}). "
                 "Copy the folder again, or make it anew with `newfound pretrain`."
             ) from error
+
+
+def card(model: Model) -> str:
+    """What a model folder holds and what it does not, for whoever is given it."""
+    told = 0 if model.counts is None else int((model.counts > 0).sum())
+    names = "".join(f"* {name}\n" for name in map(_line, model.classes)) or "None.\n"
+    looks = "A small ResNet that learnt from labelled images"
+    if model.trunk is not None:
+        looks = f"{model.trunk.name}, pretrained by others on other images, and a small adapter on its features"
+    trust = "measured on these classes, some pretended to be new" if model.trust else "measured on other images"
+    return f"""# A newfound model
+
+Made by `newfound pretrain` or `newfound discover`; used by
+
+    newfound discover --model FOLDER --unlabelled IMAGES -o run/
+
+**Network.** {looks}, at {model.size} × {model.size} pixels.
+
+**What is inside.** Weights, the names below, the means of {told} classes and the classes' shared covariance: features,
+not images, leave the house. A class has a mean only where it had at least {ENOUGH} images. No image and no file name is
+inside. Means of features can still tell something of the images they are of: share the folder as you would a summary.
+
+**Confidence.** What distances mean was {trust}.
+
+**Known classes**
+
+{names}"""
+
+
+def _line(name: str) -> str:
+    """A name on one line of Markdown, with nothing in it that Markdown reads."""
+    return re.sub(r"([\\`*_<>\[\]#|])", r"\\\1", " ".join(name.split()))
 
 
 def _about(folder: Path) -> dict:

@@ -50,22 +50,26 @@ def thumbnail(pixels: UInt8[ndarray, "h w c"], caption: str) -> str:
     return f'<img{kind} decoding="async" width="{width}" height="{height}" alt="{words}" title="{words}" src="{uri}">'
 
 
-def curve(name: str, values: list[float]) -> str:
-    """A line over the epochs, from its lowest to its highest value, ending in a dot; what is not finite is left out."""
+def curve(name: str, values: list[float], ends: tuple[str, str] | None = None, mark: int = -1) -> str:
+    """A line from its lowest to its highest value, by default over the epochs, with a dot at one value, by default the
+    last, which stands in figures too; what is not finite is left out.
+    """
+    first, last = ends or ("epoch 1", str(len(values)))
     finite = [(epoch, value) for epoch, value in enumerate(values) if math.isfinite(value)]
     low = min((value for _, value in finite), default=math.nan)
     high = max((value for _, value in finite), default=math.nan)
+    shown = min(finite, key=lambda point: abs(point[0] - mark % len(values)), default=None)
     places = [
         f"{100 * epoch / max(len(values) - 1, 1):.2f} {40 - 40 * (value - low) / ((high - low) or 1):.2f}"
         for epoch, value in finite
     ]
-    line, dot = ("M" + "L".join(places), f"M{places[-1]}h0") if places else ("", "")
+    line, dot = ("M" + "L".join(places), f"M{places[finite.index(shown)]}h0") if shown else ("", "")
     return (
-        f'<figure class="curve"><figcaption><b>{escape(name)}</b><span>{values[-1]:.3g}</span></figcaption>'
+        f'<figure class="curve"><figcaption><b>{escape(name)}</b><span>{values[mark]:.3g}</span></figcaption>'
         f'<div class="frame"><span>{high:.3g}</span>'
         '<svg viewBox="0 0 100 40" preserveAspectRatio="none" aria-hidden="true">'
         f'<path d="{line}"/><path class="dot" d="{dot}"/></svg>'
-        f'<span>{low:.3g}</span></div><div class="epochs"><span>epoch 1</span><span>{len(values)}</span></div></figure>'
+        f'<span>{low:.3g}</span></div><div class="epochs"><span>{first}</span><span>{last}</span></div></figure>'
     )
 
 

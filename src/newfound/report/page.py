@@ -20,19 +20,21 @@ class Exemplar:
 
     name: str
     pixels: UInt8[ndarray, "h w c"]  # c is 1 or 3
-    confidence: float  # 1 in the middle of its class, 0 half-way to another
+    confidence: float  # the chance that its class is right
 
 
 @dataclass(frozen=True)
 class Found:
-    """One discovered class."""
+    """One class."""
 
     name: str
-    size: int
+    size: int  # images that are of it for sure
     coherence: float  # mean confidence
     exemplars: list[Exemplar]  # most typical first
     doubtful: list[Exemplar]  # least typical first
     truth: dict[str, int] | None = None  # true class → images; None where the truth is not known
+    unsure: int = 0  # images that would be of it if they had to be of any
+    known: bool = False  # whether it was known before
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Page:
     assignments: Int[ndarray, " n"] = field(default_factory=lambda: np.zeros(0, int))  # places in `classes`
     captions: list[str] = field(default_factory=list)  # one per point
     curves: dict[str, list[float]] = field(default_factory=dict)  # one value per epoch
+    counting: dict[str, list[float]] = field(default_factory=dict)  # one value per number of classes that was tried
+    tried: list[int] = field(default_factory=list)  # these numbers
+    chosen: int = 0  # the number that was taken, where it was estimated
+    reason: str = ""  # one sentence: why
     metrics: dict[str, float] | None = None  # only where the truth is known
     measured: str = ""  # one sentence: on which images, against what
     comparison: list[tuple[str, float, float]] = field(default_factory=list)  # method, accuracy, NMI
@@ -55,7 +61,7 @@ class Page:
     @property
     def images(self) -> int:
         """How many images are in the classes."""
-        return sum(found.size for found in self.classes)
+        return sum(found.size + found.unsure for found in self.classes)
 
 
 MEANINGS = {
@@ -63,6 +69,11 @@ MEANINGS = {
     "macro accuracy": "The same with every true class counting alike, however few its images.",
     "nmi": "Normalised mutual information of found and true classes: 0 is unrelated, 1 is the same grouping.",
     "ari": "Adjusted Rand index, agreement over pairs of images: 0 is what chance gives, 1 is the same grouping.",
+    "known accuracy": "Accuracy on images of known classes, by the same match.",
+    "novel accuracy": "Accuracy on images of new classes, by the same match.",
+    "named accuracy": "Share of images in the right class, where known classes must be called by their own names.",
+    "unsure": "Share of images that are called unsure.",
+    "sure accuracy": "Accuracy on the other images.",
     "balance": "How even the found classes are in size: 1 is all of one size, 0 is everything in one class.",
 }
 """What a metric says, for somebody who meets it here first."""
@@ -79,6 +90,7 @@ def render(page: Page) -> str:
     sections = {
         "Classes": overview(page),
         "Images": gallery(page),
+        "How many": counting(page),
         "Measured": measures(page),
         "Training": training(page),
         "This run": particulars(page),
@@ -131,8 +143,8 @@ def overview(page: Page) -> str:
     return (
         "<h2>Classes</h2>"
         '<p class="note">Each class is a group of images that look alike to the program. It cannot know what they '
-        "show: take a class as a proposal to look at, not as an identification. Confidence is 1 in the middle of a "
-        f"class and 0 half-way to another; it is not the chance of being right. {press}</p>"
+        "show: take a class as a proposal to look at, not as an identification. Confidence is the estimated chance "
+        f"that an image is in the right class; images with little of it are unsure. {press}</p>"
         f'<div class="overview"><ol class="classes">{rows}</ol>{chart(page) if mapped else ""}</div>'
     )
 
@@ -150,7 +162,7 @@ def row(i: int, found: Found, colour: str, share: float, mapped: bool) -> str:
         f'<{tag} class="line"{state}><bdi class="name">{escape(found.name)}</bdi>'
         f'<span class="count">{found.size:,}</span>'
         f'<span class="bar" style="--share:{share:.1%}"></span>'
-        f'<span class="small">confidence {found.coherence:.2f}{truth}</span></{tag}></li>'
+        f'<span class="small">{remarks(found)}confidence {found.coherence:.2f}{truth}</span></{tag}></li>'
     )
 
 
@@ -188,10 +200,16 @@ def article(i: int, found: Found, colour: str) -> str:
     return (
         f'<article id="class-{i}" style="--colour:{colour}"><h3><bdi>{escape(found.name)}</bdi></h3>'
         f'<p class="small">{found.size:,} {"image" if found.size == 1 else "images"}; '
-        f"mean confidence {found.coherence:.2f}{mixture(found.truth)}</p>"
+        f"{remarks(found)}mean confidence {found.coherence:.2f}{mixture(found.truth)}</p>"
         f'<div class="strips">{strip("Most typical", found.exemplars)}{strip("Most doubtful", found.doubtful)}</div>'
         f"{names if listed else ''}</article>\n"
     )
+
+
+def remarks(found: Found) -> str:
+    """That a class was known before, and how many images may be of it too."""
+    said = ["known before"] * found.known + [f"{found.unsure:,} more are unsure"] * (found.unsure > 0)
+    return "".join(f"{words}; " for words in said)
 
 
 def strip(heading: str, shown: list[Exemplar]) -> str:
@@ -218,6 +236,20 @@ def most(truth: dict[str, int]) -> list[tuple[str, int]]:
 def coloured(classes: list[Found]) -> Iterator[tuple[int, Found, str]]:
     """Each class with its place and its colour."""
     return zip(range(len(classes)), classes, colours(len(classes)), strict=True)
+
+
+def counting(page: Page) -> str:
+    """How the number of classes was estimated: the sentence, and a curve for each way of asking."""
+    if not page.reason:
+        return ""
+    ends = f"{page.tried[0]} classes", f"{page.tried[-1]}"
+    mark = min(range(len(page.tried)), key=lambda place: abs(page.tried[place] - page.chosen))
+    figures = "".join(curve(name, values, ends, mark) for name, values in page.counting.items())
+    note = "One value for each number of classes that was tried, known and new together; the dot is near the one taken."
+    return (
+        f"<h2>How many classes</h2><p>{escape(page.reason)}.</p>"
+        f'<p class="note">{note}</p><div class="curves">{figures}</div>'
+    )
 
 
 def measures(page: Page) -> str:

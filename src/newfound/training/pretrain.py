@@ -12,7 +12,7 @@ from newfound.data.sources import Images
 from newfound.functional.geometry import covariance, means
 from newfound.methods.stage_one import TRAINING, Supervised
 from newfound.networks.backbone import Backbone
-from newfound.networks.model import Model
+from newfound.networks.model import ENOUGH, Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit, silent, survey
 from newfound.types import Problem, Training, seeded
@@ -42,7 +42,8 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
     """
     assert isinstance(learner.method, Supervised)
     features, labels = survey(learner, data)
-    centres, _ = means(features, labels, len(labelled.classes))
+    centres, counts = means(features, labels, len(labelled.classes))
+    enough = counts >= ENOUGH
     _, channels, size, _ = labelled.pixels.shape
     return Model(
         backbone,
@@ -50,7 +51,8 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
         channels=channels,
         classes=labelled.classes,
         head=learner.method.head,
-        means=centres,
+        means=centres * enough[:, None],
+        counts=(counts * enough).long(),
         spread=covariance(features, labels, centres),
     )
 

@@ -1,0 +1,112 @@
+"""Discovery on a pretrained backbone's features: looking, finding, predicting."""
+
+import hashlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from benchmarks.clock import Case
+from newfound.data.embedded import Embedded
+from newfound.data.pictures import Pictures, pictures
+from newfound.discovery.find import find
+from newfound.discovery.settings import Run
+from newfound.networks.pretrained import trunk
+from newfound.training.adapt import aimed, measured
+from newfound.training.embedding import AUGMENTED, CHUNK, embed
+from newfound.types import generator
+
+FILES = 64
+IMAGES, KNOWN, NEW, FEATURES = 10_000, 10, 10, 1280
+
+
+def looking() -> Iterator[Case]:
+    """Files to features beside the bare backbone, and predictions beside looking; each time from an empty cache."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, cache = Path(place) / "files", Path(place) / "cache"
+        folder.mkdir()
+        os.environ["NEWFOUND_CACHE"] = str(cache)
+        photographs(folder)
+        eye, listed = trunk(), pictures(folder, labelled=False)
+        chunk = torch.rand(CHUNK, 3, eye.size, eye.size)
+
+        def looked() -> Embedded:
+            shutil.rmtree(cache, ignore_errors=True)
+            return embed(listed, eye)
+
+        @torch.inference_mode()
+        def bare() -> None:
+            for _ in range((1 + AUGMENTED) * FILES // CHUNK):
+                eye.network(chunk)
+
+        yield Case(f"{FILES} JPEG files of 640 × 480 to features / the bare backbone", looked, bare, 3, most=1 / 0.85)
+        found = find(aimed(measured(known(looked()), eye), looked()), looked(), 4, run=Run(epochs=1, device="cpu"))
+
+        def said() -> object:
+            shutil.rmtree(cache, ignore_errors=True)
+            return found.predict(folder)
+
+        yield Case("their classes predicted / looked at only", said, looked, 5, most=1.05)
+
+
+def photographs(folder: Path) -> None:
+    """Smooth noise, as large and as hard to decode as photographs."""
+    for number in range(FILES):
+        coarse = torch.rand(30, 40, 3, generator=generator("photograph", number)).mul(255).byte().numpy()
+        Image.fromarray(coarse).resize((640, 480), Image.Resampling.BICUBIC).save(folder / f"{number}.jpg", quality=90)
+
+
+def known(images: Embedded) -> Embedded:
+    """The same with labels."""
+    labels = torch.arange(len(images)) % 4
+    listed = images.pictures
+    told = Pictures(listed.files, listed.names, labels, tuple("abcd"), listed.boxes, listed.groups)
+    return Embedded(told, images.records, images.places, images.keys)
+
+
+def synthetic(n: int, classes: int, first: int, labelled: bool) -> Embedded:
+    """Features of classes that lie apart a little, as cached ones lie on disk."""
+    labels = torch.arange(n) % classes
+    centres = torch.rand(KNOWN + NEW, FEATURES, generator=generator("centres"))
+    records = torch.empty(n, 1 + AUGMENTED, FEATURES, dtype=torch.half)
+    for view in range(1 + AUGMENTED):
+        noise = torch.rand(n, FEATURES, generator=generator("noise", first, view))
+        records[:, view] = (centres[first + labels] + 2 * noise).half()
+    names = tuple(f"{first}/{row}" for row in range(n))
+    told = tuple(map(str, range(classes))) if labelled else ()
+    kept = labels if labelled else torch.full_like(labels, -1)
+    listed = Pictures((Path(),) * n, names, kept, told, (None,) * n, ("",) * n)
+    return Embedded(listed, records, torch.arange(n), tuple(hashlib.sha256(name.encode()).digest() for name in names))
+
+
+def discovering() -> None:
+    """`discover` on cached features: seconds of the wall and memory, in a process of its own with every core."""
+    said = subprocess.run([sys.executable, "-m", "benchmarks.features"], capture_output=True, text=True, check=True)
+    print(said.stdout.strip())
+
+
+def main() -> None:
+    """What that process does."""
+    labelled = synthetic(KNOWN * 100, KNOWN, 0, labelled=True)
+    pile = synthetic(IMAGES, NEW, KNOWN, labelled=False)
+    eye, began = trunk(), time.perf_counter()
+    model = aimed(measured(labelled, eye), pile)
+    find(model, pile, NEW, run=Run(device="cpu"))
+    wall, memory = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    verdict = "ok" if wall <= 60 and memory <= 1.5 else "short"
+    print(
+        f"discover on {IMAGES} cached features of {FEATURES} dims, {KNOWN + NEW} classes: {wall:.0f} s (asked ≤ 60), "
+        f"{memory:.2f} GB (asked ≤ 1.5): {verdict}"
+    )
+
+
+if __name__ == "__main__":
+    main()

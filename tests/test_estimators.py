@@ -1,0 +1,412 @@
+"""scikit-learn's own questions, and what its manners do not promise: directions, known classes, new names."""
+
+import doctest
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import newfound
+from newfound import methods
+from newfound.errors import InputError
+from newfound.estimators import NovelClassDiscovery, SpacingClustering
+from newfound.functional.metrics import accuracy
+from newfound.methods import METHODS
+from newfound.types import Problem
+
+CLASSES, KNOWN = 6, 3
+GUIDE = Path(__file__).parents[1] / "docs/guide.md"
+ABLE = [name for name, recipe in METHODS.items() if not recipe.pixels and not recipe.maps]
+
+
+@parametrize_with_checks([SpacingClustering(), NovelClassDiscovery()])
+def test_scikit_learn_finds_its_manners(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def rays():
+    """Classes that lie in directions of their own, near and far: X, truth, and labels of half of the known ones."""
+    rng = np.random.RandomState(1)
+    truth = rng.permutation(np.repeat(np.arange(CLASSES), 40))
+    X = np.linalg.qr(rng.randn(12, 12))[0][truth] + 0.2 * rng.randn(len(truth), 12)
+    X *= rng.uniform(0.3, 3, (len(truth), 1))
+    return X, truth, np.where((truth < KNOWN) & (np.arange(len(truth)) % 2 == 0), truth, -1)
+
+
+@pytest.fixture(scope="module")
+def clustered(rays):
+    return SpacingClustering(CLASSES).fit(rays[0])
+
+
+@pytest.fixture(scope="module")
+def discovered(rays):
+    X, _, y = rays
+    return NovelClassDiscovery(CLASSES - KNOWN).fit(X, y)
+
+
+def right(truth, labels):
+    return accuracy(torch.as_tensor(truth), torch.as_tensor(labels))
+
+
+def same(a, b):
+    assert np.array_equal(a.labels_, b.labels_)
+    assert np.array_equal(a.cluster_centers_, b.cluster_centers_)
+
+
+# Clustering
+
+
+def test_classes_that_differ_in_direction_are_found_where_k_means_sees_lengths(rays, clustered):
+    X, truth, _ = rays
+    standard = StandardScaler().fit_transform(X)
+    assert right(truth, KMeans(CLASSES, n_init=20, random_state=0).fit_predict(standard)) < 0.85
+    assert right(truth, clustered.labels_) > 0.98
+
+
+@pytest.mark.parametrize(("features", "centres", "seed"), [(2, 5, 3), (2, 4, 11), (3, 6, 5)])
+def test_blobs_that_lie_between_others_are_found_too(features, centres, seed):
+    X, truth = make_blobs(300, n_features=features, centers=centres, random_state=seed)
+    assert right(truth, SpacingClustering(centres).fit_predict(X)) > 0.97
+
+
+def test_blobs_along_a_single_feature_are_found():
+    X, truth = make_blobs(300, n_features=1, centers=[[0], [5], [10], [15]], cluster_std=0.5, random_state=0)
+    assert right(truth, SpacingClustering(4).fit_predict(X)) > 0.98
+
+
+def test_training_draws_rows_to_their_own_centre_and_centres_apart(rays, clustered):
+    def apart(model):
+        z, centres = model.transform(rays[0]), model.cluster_centers_
+        between = np.linalg.norm(centres[:, None] - centres, axis=2)[~np.eye(CLASSES, dtype=bool)].min()
+        return between / np.linalg.norm(z - centres[model.labels_], axis=1).mean()
+
+    assert clustered.n_iter_ == 15
+    assert apart(clustered) > 1.2 * apart(SpacingClustering(CLASSES, epochs=0).fit(rays[0]))
+
+
+def test_clusters_are_numbered_by_their_size(rays):
+    X, truth, _ = rays
+    rows = np.concatenate([np.flatnonzero(truth == label)[: 10 + 5 * label] for label in range(CLASSES)])
+    labels = SpacingClustering(CLASSES).fit_predict(X[rows])
+    sizes = np.bincount(labels, minlength=CLASSES)
+    assert (np.diff(sizes) <= 0).all()
+    assert sizes[0] > sizes[-1]
+
+
+def test_anchors_find_room_for_more_clusters_than_features():
+    X, _ = make_blobs(100, n_features=2, centers=3, random_state=0)
+    model = SpacingClustering(20).fit(X)
+    assert model.cluster_centers_.shape == (20, 19)
+    assert set(model.labels_) == set(range(20))
+
+
+# What does not matter
+
+
+@pytest.mark.parametrize("change", [lambda X: 1000 * X, lambda X: X * np.logspace(-4, 4, 12), lambda X: X + 1e4])
+def test_units_and_offsets_change_nothing(rays, clustered, discovered, change):
+    X, _, y = rays
+    assert np.array_equal(SpacingClustering(CLASSES).fit_predict(change(X)), clustered.labels_)
+    assert np.array_equal(clone(discovered).fit_predict(change(X), y), discovered.labels_)
+
+
+def test_permuted_rows_have_permuted_labels(rays, clustered, discovered):
+    X, _, y = rays
+    order = np.random.RandomState(7).permutation(len(X))
+    again = clone(clustered).fit(X[order])
+    assert np.array_equal(again.cluster_centers_, clustered.cluster_centers_)
+    assert np.array_equal(again.labels_, clustered.labels_[order])
+    again = clone(discovered).fit(X[order], y[order])
+    assert np.array_equal(again.cluster_centers_, discovered.cluster_centers_)
+    assert np.array_equal(again.labels_, discovered.labels_[order])
+
+
+def test_a_constant_feature_changes_nothing_also_when_it_is_not_constant_later(rays, clustered):
+    X = np.column_stack([rays[0], np.full(len(rays[0]), 0.1)])
+    model = SpacingClustering(CLASSES).fit(X)
+    assert np.array_equal(model.labels_, clustered.labels_)
+    X[:, -1] += 1
+    assert np.array_equal(model.predict(X), clustered.labels_)
+
+
+def test_single_precision_finds_the_same(rays, clustered):
+    X = rays[0].astype(np.float32)
+    model = SpacingClustering(CLASSES).fit(X)
+    assert np.array_equal(model.labels_, clustered.labels_)
+    assert model.transform(X).dtype == np.float32
+
+
+# Seeds, copies, torch
+
+
+def test_equal_seeds_give_equal_bits_and_others_do_not(rays, clustered, discovered):
+    X, _, y = rays
+    same(clone(clustered).fit(X), clustered)
+    same(clone(discovered).fit(X, y), discovered)
+    other = clone(clustered).set_params(random_state=1).fit(X)
+    assert not np.array_equal(other.cluster_centers_, clustered.cluster_centers_)
+
+
+def test_seeds_are_taken_in_scikit_learn_s_manner(rays):
+    X = rays[0][:60]
+    model = SpacingClustering(3, epochs=2)
+
+    def centres(random_state):
+        return clone(model).set_params(random_state=random_state).fit(X).cluster_centers_
+
+    assert np.array_equal(centres(5), centres(np.random.RandomState(5)))
+    state = np.random.RandomState(5)
+    assert not np.array_equal(centres(state), centres(state))
+    np.random.seed(3)  # noqa: NPY002 (what None means in scikit-learn)
+    first = centres(None)
+    np.random.seed(3)  # noqa: NPY002
+    assert np.array_equal(centres(None), first)
+
+
+def test_a_pickled_estimator_predicts_the_same(rays, clustered, discovered):
+    X = rays[0][:50] + 0.01
+    for model in (clustered, discovered):
+        copy = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(copy.predict(X), model.predict(X))
+        assert np.array_equal(copy.transform(X), model.transform(X))
+
+
+@pytest.mark.parametrize("within", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_torch_is_left_as_it_was_and_may_be_in_any_mode(rays, within):
+    X, _, y = rays
+    expected = NovelClassDiscovery(3, epochs=2).fit(X, y)
+    torch.manual_seed(11)
+    with within():
+        before = torch.get_rng_state(), torch.get_num_threads(), torch.get_default_dtype()
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        model = NovelClassDiscovery(3, epochs=2).fit(X, y)
+        model.predict(X)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert (torch.get_num_threads(), torch.get_default_dtype()) == before[1:]
+        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == modes
+    same(model, expected)
+
+
+def test_the_package_is_still_imported_without_torch():
+    assert newfound.SpacingClustering is SpacingClustering
+    code = "import newfound, sys; newfound.__all__; assert not {'torch', 'sklearn'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Predictions
+
+
+def test_what_was_fitted_is_predicted_as_it_was_labelled(rays, clustered, discovered):
+    X, _, y = rays
+    assert np.array_equal(clustered.predict(X), clustered.labels_)
+    assert np.array_equal(discovered.predict(X)[y < 0], discovered.labels_[y < 0])
+
+
+def test_other_rows_of_the_same_classes_are_predicted_right(rays):
+    X, truth, y = rays
+    first, rest = np.arange(len(X)) < 160, np.arange(len(X)) >= 160
+    clusters = SpacingClustering(CLASSES).fit(X[first])
+    assert right(truth[rest], clusters.predict(X[rest])) > 0.95
+    found = NovelClassDiscovery(CLASSES - KNOWN).fit(X[first], y[first])
+    known = truth[rest] < KNOWN
+    assert right(truth[rest], found.predict(X[rest])) > 0.9
+    assert np.mean(found.predict(X[rest])[known] == truth[rest][known]) > 0.9
+
+
+def test_a_row_is_predicted_as_the_nearest_centre_of_its_latent(rays, clustered, discovered):
+    X = rays[0]
+    for model, names in ((clustered, np.arange(CLASSES)), (discovered, discovered.classes_)):
+        z = model.transform(X)
+        np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1)
+        places = np.linalg.norm(z[:, None] - model.cluster_centers_, axis=2).argmin(1)
+        assert np.array_equal(names[places], model.predict(X))
+
+
+def test_latents_can_be_a_step_of_a_pipeline_and_a_table(rays, clustered):
+    pipeline = make_pipeline(FunctionTransformer(), SpacingClustering(CLASSES)).fit(rays[0])
+    assert np.array_equal(pipeline.predict(rays[0]), clustered.labels_)
+    table = clone(clustered).set_output(transform="pandas").fit_transform(rays[0])
+    assert list(table.columns[:2]) == ["spacingclustering0", "spacingclustering1"]
+
+
+# Known classes
+
+
+def test_known_classes_among_unlabelled_rows_are_recognised_and_new_ones_found(rays, discovered):
+    _, truth, y = rays
+    hidden, labels = y < 0, discovered.labels_
+    known = hidden & (truth < KNOWN)
+    assert discovered.classes_.tolist() == [*range(CLASSES)]
+    assert np.mean(labels[known] == truth[known]) > 0.95
+    assert right(truth[hidden], labels[hidden]) > 0.95
+    assert (labels[hidden & (truth >= KNOWN)] >= KNOWN).mean() > 0.9
+
+
+def test_labelled_rows_keep_their_label_also_where_it_is_wrong(rays):
+    X, _, y = rays
+    wrong = y.copy()
+    wrong[np.flatnonzero(y == 0)[:2]] = 1
+    model = NovelClassDiscovery(CLASSES - KNOWN).fit(X, wrong)
+    assert np.array_equal(model.labels_[wrong >= 0], wrong[wrong >= 0])
+    assert (model.predict(X)[np.flatnonzero(y == 0)[:2]] == 0).any()
+
+
+def test_what_differs_within_known_classes_is_made_small():
+    rng = np.random.RandomState(0)
+    truth = rng.permutation(np.repeat(np.arange(4), 50))
+    X = rng.randn(200, 2)[:, np.arange(20) % 2] + 0.3 * rng.randn(200, 20)  # two things that all classes share
+    X[:, :2] = 2 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])[truth] + 0.7 * rng.randn(200, 2)
+    y = np.where((truth < 2) & (rng.rand(200) < 0.7), truth, -1)
+    hidden = y < 0
+    assert right(truth[hidden], NovelClassDiscovery(4).fit(X).labels_[hidden]) < 0.7
+    assert right(truth[hidden], NovelClassDiscovery(2).fit(X, y).labels_[hidden]) > 0.9
+
+
+@pytest.mark.parametrize(("method", "single"), [("pairs+spacing", True), ("dtc", False)])
+def test_methods_are_told_that_unlabelled_rows_may_be_of_known_classes(rays, monkeypatch, method, single):
+    X, _, y = rays
+    told, build = [], methods.build
+
+    def listening(name, problem, model):
+        told.append(problem)
+        return build(name, problem, model)
+
+    monkeypatch.setattr(methods, "build", listening)
+    NovelClassDiscovery(CLASSES - KNOWN, method=method, epochs=1).fit(X, y)
+    rows = len(X) if single else int((y < 0).sum())
+    assert told == [Problem(told[0].dim, KNOWN, CLASSES - KNOWN, labelled=single, rows=rows, mixed=True)]
+
+
+def test_where_nothing_is_labelled_all_classes_are_new(rays):
+    X, truth, _ = rays
+    alone = NovelClassDiscovery(CLASSES).fit(X)
+    assert alone.classes_.tolist() == [*range(CLASSES)]
+    assert right(truth, alone.labels_) > 0.95
+    same(NovelClassDiscovery(CLASSES).fit(X, np.full(len(X), -1)), alone)
+
+
+def test_where_everything_is_labelled_nothing_is_new(rays):
+    X, truth, _ = rays
+    model = NovelClassDiscovery(2).fit(X, truth)
+    assert model.classes_.tolist() == [*range(CLASSES)]
+    assert np.array_equal(model.labels_, truth)
+    assert np.mean(model.predict(X) == truth) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (np.array(["crab", "eel", "ray", -1], dtype=object), ["crab", "eel", "ray", "new-1", "new-2", "new-3"]),
+        (np.array(["crab", "eel", "ray", "-1"]), ["crab", "eel", "ray", "new-1", "new-2", "new-3"]),
+        (np.array(["a", "new-1", "new-3", "-1"]), ["a", "new-1", "new-3", "new-2", "new-4", "new-5"]),
+        (np.array([3, 10, 7, -1]), [3, 7, 10, 11, 12, 13]),
+        (np.array([-7, -2, -5, -1]), [-7, -5, -2, 0, 1, 2]),
+        (np.array([0.5, 2.0, 1.0, -1.0]), [0.5, 1.0, 2.0, 3.0, 4.0, 5.0]),
+    ],
+)
+def test_known_classes_may_have_any_names_and_new_ones_have_others(rays, discovered, names, expected):
+    X, _, y = rays
+    order = np.argsort(names[:3].astype(str if names.dtype.kind in "OU" else names.dtype))
+    model = NovelClassDiscovery(CLASSES - KNOWN).fit(X, names[np.where(y < 0, 3, order[y])])
+    assert model.classes_.tolist() == expected
+    assert np.array_equal(model.labels_, model.classes_[discovered.labels_])
+    assert set(model.predict(X)) == set(expected)
+
+
+def test_new_classes_are_named_by_their_size(rays):
+    X, truth, y = rays
+    rows = np.concatenate([np.flatnonzero(truth == label)[: 40 if label < KNOWN else 5 * label] for label in range(6)])
+    labels = NovelClassDiscovery(CLASSES - KNOWN).fit_predict(X[rows], y[rows])
+    sizes = np.bincount(labels, minlength=CLASSES)[KNOWN:]
+    assert (np.diff(sizes) <= 0).all()
+    assert sizes[0] > sizes[-1]
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_every_method_that_begins_at_latents_works_on_two_features_with_spacing_and_without(name):
+    X, truth = make_blobs(60, n_features=2, centers=4, random_state=0)
+    y = np.where((truth < 2) & (np.arange(60) % 2 == 0), truth, -1)
+    for method in {name, name if "spacing" in name else f"{name}+spacing"}:
+        model = NovelClassDiscovery(2, method=method, epochs=2).fit(X, y)
+        assert model.n_iter_ == (0 if name == "kmeans" else 2)
+        assert np.isfinite(model.cluster_centers_).all()
+        assert np.array_equal(model.labels_[y >= 0], y[y >= 0])
+
+
+# Small and wrong inputs
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 10])
+@pytest.mark.parametrize("features", [1, 2, 5])
+def test_few_rows_and_features_are_enough(rows, features):
+    X = np.random.RandomState(rows).randn(rows, features)
+    for clusters in {1, min(2, rows), rows}:
+        model = SpacingClustering(clusters, epochs=2).fit(X)
+        assert set(model.labels_) == set(range(clusters))
+        assert np.isfinite(model.transform(X)).all()
+    count = np.arange(rows)
+    for y in (count % 2, np.where(count % 2, -1, 0), np.where(count % 3, -1, count), np.where(count, 0, -1)):
+        model = NovelClassDiscovery(2, epochs=2).fit(X, y)
+        assert np.array_equal(model.labels_[y >= 0], y[y >= 0])
+        assert np.array_equal(model.labels_[y < 0], model.predict(X)[y < 0])
+        assert np.isfinite(model.cluster_centers_).all()
+
+
+@pytest.mark.parametrize("X", [np.zeros((10, 3)), np.full((10, 1), 0.1), np.repeat([[1.0, 2.0], [3.0, 1.0]], 5, 0)])
+def test_equal_rows_share_a_cluster(X):
+    labels = SpacingClustering(3).fit_predict(X)
+    assert len(np.unique(labels)) == len(np.unique(X, axis=0))
+    for row in np.unique(X, axis=0):
+        assert len(set(labels[(row == X).all(1)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (SpacingClustering(31), "n_samples=30 should be >= n_clusters=31: give more rows, or ask for fewer"),
+        (SpacingClustering(0), "n_clusters is 0; give a whole number of at least 1"),
+        (SpacingClustering(2, epochs=-1), "epochs is -1; give a whole number of at least 0"),
+        (SpacingClustering(2, batch_size=0), "batch_size is 0; give a whole number of at least 1"),
+        (SpacingClustering(2, rate=-0.1), "rate is -0.1; give a number above 0"),
+        (NovelClassDiscovery(0), "n_new is 0; give a whole number of at least 1"),
+        (NovelClassDiscovery(2, method="spicing"), "no method called 'spicing'.*Did you mean spacing"),
+        (NovelClassDiscovery(2, method="openmix"), "openmix needs images; these are features. Take one.*pairs"),
+        (NovelClassDiscovery(2, method="rs-il"), "rs-il needs labelled rows; y has none. Give labels, or take.*pairs"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_words(model, message):
+    X = np.random.RandomState(0).randn(30, 3)
+    with pytest.raises(InputError, match=message):
+        model.fit(X)
+
+
+def test_rows_and_labels_must_be_equally_many_and_finite(rays):
+    X, _, y = rays
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        NovelClassDiscovery(2).fit(X, y[1:])
+    with pytest.raises(ValueError, match="NaN"):
+        NovelClassDiscovery(2).fit(X, np.where(y < 0, np.nan, y))
+
+
+# The guide
+
+
+def test_the_guide_s_example_says_what_comes_out():
+    section = GUIDE.read_text(encoding="utf-8").split("## Features instead of images")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```pycon\n(.*?)```", section, re.DOTALL)
+    example = doctest.DocTestParser().get_doctest(code, {}, "guide", str(GUIDE), 0)
+    outcome = doctest.DocTestRunner().run(example)
+    assert outcome.failed == 0
+    assert outcome.attempted == len(code.splitlines()) - 2

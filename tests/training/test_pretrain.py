@@ -1,0 +1,60 @@
+"""What a network that learnt the known classes leaves."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from newfound.data.sources import Images
+from newfound.discovery.result import embed
+from newfound.methods.stage_one import TRAINING
+from newfound.networks.model import ENOUGH
+from newfound.training.pretrain import beginner, colours, pretrain
+from newfound.types import generator
+
+SIZES = 9, ENOUGH, ENOUGH - 1
+
+
+@pytest.fixture(scope="module")
+def taught():
+    labels = torch.arange(3).repeat_interleave(torch.tensor(SIZES))
+    pixels = torch.randint(0, 256, (len(labels), 3, 8, 8), generator=generator("taught"), dtype=torch.uint8)
+    pixels[:, 0] = pixels[:, 0] // 4 + 60 * labels[:, None, None].to(torch.uint8)
+    images = Images(pixels, tuple(map(str, range(len(labels)))), labels, ("a", "b", "c"))
+    training = replace(TRAINING, epochs=2, batch=6)
+    return pretrain(beginner(images, width=2), images, training, device="cpu"), images
+
+
+def test_means_are_those_of_the_latents_of_classes_that_have_enough_images(taught):
+    model, images = taught
+    z = embed(model, images)
+    rest = torch.zeros(16, 16)
+    for label in range(3):
+        members = z[images.labels == label]
+        told = len(members) >= ENOUGH
+        torch.testing.assert_close(model.means[label], members.mean(0) * told)
+        for row in members - members.mean(0):  # small classes too say how far images of one lie apart
+            rest += torch.outer(row, row)
+    torch.testing.assert_close(model.spread, rest / (sum(SIZES) - 3), atol=1e-6, rtol=1e-4)
+
+
+def test_counts_are_of_the_images_behind_each_mean(taught):
+    model, _ = taught
+    assert model.counts.tolist() == [9, ENOUGH, 0]
+
+
+def test_it_is_saved_whole(taught, tmp_path):
+    model, _ = taught
+    model.save(tmp_path)
+    loaded = type(model).load(tmp_path)
+    for name in ("means", "spread", "counts"):
+        assert torch.equal(getattr(loaded, name), getattr(model, name))
+
+
+def test_colours_are_mean_and_standard_deviation_of_each_channel(taught):
+    pixels = taught[1].pixels
+    mean, deviation = colours(pixels)
+    for channel in range(3):
+        values = pixels[:, channel].double() / 255
+        assert mean[channel].item() == pytest.approx(values.mean().item(), abs=1e-6)
+        assert deviation[channel].item() == pytest.approx(values.std(correction=0).item(), abs=1e-6)
