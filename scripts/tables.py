@@ -5,6 +5,7 @@ python scripts/tables.py
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +22,8 @@ PAGES = (
     "docs/decisions/0005-weights.md",
     "docs/decisions/0006-cpu-budget.md",
     "docs/decisions/0007-axes.md",
+    "docs/decisions/0008-counting-and-doubt.md",
+    "docs/guide.md",
 )
 
 
@@ -110,6 +113,40 @@ def axes() -> str:
     return "\n".join(lines)
 
 
+def counting() -> str:
+    """Estimated over true number of classes, by set and shrinkage."""
+    found = json.loads((ROOT / "results/choice-counting.json").read_text(encoding="utf-8"))
+    lines = ["| images | known + new | shrunk by | pairs | accuracy | silhouette |", "|---|---|---|---|---|---|"]
+    for row in found["rows"]:
+        shrink = "not whitened" if row["shrink"] is None else f"{row['shrink']:g}"
+        cells = [" ".join(f"{value:.2f}" for value in row[voice]) for voice in ("pairs", "accuracy", "silhouette")]
+        lines.append(f"| {row['set']} | {row['known']} + {row['novel']} | {shrink} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def trust() -> str:
+    """The lines that turn distances into chances."""
+    found = json.loads((ROOT / "results/choice-counting.json").read_text(encoding="utf-8"))
+    lines = ["| fitted on | chance of being right | of being new |", "|---|---|---|"]
+    titles = {
+        "features": "stamps and CIFAR-100, pretrained features",
+        "learnt": "drawings, a network that learnt 60 kinds",
+    }
+    for name, (right, new) in ((name, found["lines"][name].values()) for name in titles):
+        cells = [f"σ({slope:.1f} s {'+' if offset >= 0 else '−'} {abs(offset):.1f})" for slope, offset in (right, new)]
+        lines.append(f"| {titles[name]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def clipart() -> str:
+    """What docs/clipart.py found."""
+    found = json.loads((ROOT / "results/clipart.json").read_text(encoding="utf-8"))
+    sys.path.append(str(ROOT / "docs"))
+    from clipart import table
+
+    return str(table(pd.DataFrame(found["rows"])))
+
+
 TABLES = {
     "demo": demo,
     "weights": weights,
@@ -119,6 +156,9 @@ TABLES = {
     "methods": method_list,
     "chosen": chosen,
     "axes": axes,
+    "counting": counting,
+    "lines": trust,
+    "clipart": clipart,
 }
 PARTS = ("comparison", "gains", "separation", "costs")
 
