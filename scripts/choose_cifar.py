@@ -48,10 +48,10 @@ def start(root: Path) -> tuple[Model, Maps, torch.Tensor]:
         budget = replace(TRAINING, epochs=12, views=("weak",))
         model = pretrain(beginner(split.known, SEED), split.known, budget, SEED)
         settle(model.backbone, split.novel.pixels, "weak", SEED)
-        model.save(kept)
+        model.save_pretrained(kept)
         remember(model.backbone, split.novel.pixels, kept / "maps.npy", "weak", SEED)
     rows = torch.arange(len(split.novel))
-    return Model.load(kept), Maps(recall(kept / "maps.npy"), torch.full_like(rows, -1), rows), split.truth
+    return Model.from_pretrained(kept), Maps(recall(kept / "maps.npy"), torch.full_like(rows, -1), rows), split.truth
 
 
 def arm(model: Model, data: Maps, truth: torch.Tensor, name: str, rate: float, weight: float | None = None) -> dict:

@@ -54,13 +54,18 @@ def placed(x: Tensor, labels: Tensor, known: int, shrink: float) -> Tensor:
     return F.normalize((x.double() - found.centre) @ found.matrix, dim=1).float()
 
 
-def drawings() -> tuple[Tensor, Tensor, Tensor]:
-    """Latents of drawings by a network that has learnt the first categories; truth; the spread of what it learnt."""
+def drawings() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Latents of drawings by a network that has learnt half of the first categories' drawings; labels (−1 where it has
+    not); truth; the spread of what it learnt.
+    """
     images = doodles("known")
-    taught = replace(images.pick((images.labels < DRAWN).nonzero()[:, 0]), classes=images.classes[:DRAWN])
-    model = stage_one(taught, StageOne(), 0, device="cpu")
+    half = torch.rand(len(images), generator=generator("half")) < 0.5
+    rows = ((images.labels < DRAWN) & half).nonzero()[:, 0]
+    model = stage_one(replace(images.pick(rows), classes=images.classes[:DRAWN]), StageOne(), 0, device="cpu")
     assert model.spread is not None
-    return embed(model, images), images.labels, model.spread
+    labels = torch.full_like(images.labels, -1)
+    labels[rows] = images.labels[rows]
+    return embed(model, images), labels, images.labels, model.spread
 
 
 def main() -> None:
@@ -68,8 +73,8 @@ def main() -> None:
     sets = {"stamps": stamps(), "cifar100": photographs(Path(sys.argv[1]))}
     rows: list[dict[str, object]] = []
     scores: list[Scores] = []
-    for name, (pixels, labels) in sets.items():
-        x, truth = tempered(seen(pixels)[:, 0]), torch.tensor(labels)
+    for name, (pixels, kinds) in sets.items():
+        x, truth = tempered(seen(pixels)[:, 0]), torch.tensor(kinds)
         for known, novel in SETTINGS[name]:
             tries = [task(x, truth, known, novel, split) for split in range(SPLITS)]
             for shrink in SHRINKS:
@@ -80,7 +85,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
             scores += [outcome(placed(x, y, known, SHRINK), y, z, generator(s)) for s, (x, y, z) in enumerate(tries)]
     lines = {"features": trusted(scores)}
-    x, truth, spread = drawings()
+    x, labels, truth, spread = drawings()
     scores = []
     for novel in NEW:
         for shrink in WHITE:
@@ -91,8 +96,7 @@ def main() -> None:
                 keep = (truth < DRAWN) | torch.isin(truth, some)
                 y = torch.cat([torch.arange(DRAWN), some]).sort().values
                 y = torch.searchsorted(y, truth[keep])
-                half = torch.rand(len(y), generator=generator("half", split)) < 0.5
-                tries.append((F.normalize(x[keep] @ metric, dim=1), torch.where((y < DRAWN) & half, y, -1), y))
+                tries.append((F.normalize(x[keep] @ metric, dim=1), labels[keep], y))
             counts = [counted(u, y, split) for split, (u, y, _) in enumerate(tries)]
             rows.append(
                 {"set": "drawings", "known": DRAWN, "novel": novel, "shrink": shrink} | ratios(counts, DRAWN + novel)

@@ -152,7 +152,8 @@ def discover(
             progress=progress,
             command=_command(),
         )
-    _table(found.summary(), f"{len(found.classes)} classes in {len(found.paths)} images")
+    summary = found.summary()
+    _table(summary, f"{len(summary)} classes in {len(found.paths)} images")
     if "classes" in found.facts:
         _say(f"Classes: {found.facts['classes']}.")
     if found.scores:

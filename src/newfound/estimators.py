@@ -120,7 +120,8 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         recipes = methods.parse(name)
         single = problem.known > 0 and all(recipe.labelled != "unused" for recipe in recipes)
         part = torch.arange(len(rows)) if single else (labels < 0).nonzero()[:, 0]
-        problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0)
+        room = len(part) >= problem.classes  # with fewer rows not every class could be placed
+        problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0 and room)
         host = recipes[0].training
         training = replace(
             host,
@@ -292,7 +293,7 @@ def named(known: np.ndarray, novel: int) -> np.ndarray:
     if known.dtype.kind == "U":
         free = (name for number in itertools.count(1) if (name := f"new-{number}") not in known)
         return np.concatenate([known, np.array([*itertools.islice(free, novel)], dtype=str)])
-    first = max(known.max(), -1) + 1 if len(known) else 0
+    first = max(known.max().item(), -1) + 1 if len(known) else 0  # .item(): in int8 there is nothing above 127
     return np.concatenate([known, first + np.arange(novel)])
 
 

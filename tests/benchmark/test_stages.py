@@ -148,7 +148,7 @@ def test_rotation_serves_every_split_since_it_knows_no_labels(root):
 
 def test_a_new_network_starts_beside_the_similarity_network(root):
     ours = stages(False)
-    start, stored = ours.start("kcl"), Model.load(ours.similarity())
+    start, stored = ours.start("kcl"), Model.from_pretrained(ours.similarity())
     assert start.model.similarity is not None
     assert not differing(start.model.similarity.state_dict(), stored.similarity.state_dict())
     fresh, learnt = start.backbone.state_dict(), stored.backbone.state_dict()

@@ -23,18 +23,27 @@ def cosines(images):
     return x @ x.T
 
 
-def test_looks_are_coarse_pixels_about_their_mean():
+def test_looks_are_coarse_pixels_about_their_mean_in_every_colour():
     pixels = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     images = Images(pixels, ("a", "b", "c"), torch.full((3,), -1), ())
     looks = images.looks()
     for row in range(3):
         squares = [
-            pixels[row, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].double().mean().item()
+            pixels[row, colour, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].double().mean().item()
+            for colour in range(3)
             for y in range(16)
             for x in range(16)
         ]
-        mean = sum(squares) / 256
-        torch.testing.assert_close(looks[row], torch.tensor([value - mean for value in squares]), atol=1e-3, rtol=0)
+        mean = sum(squares) / 768
+        torch.testing.assert_close(looks[row, :-1], torch.tensor([v - mean for v in squares]), atol=1e-3, rtol=0)
+
+
+def test_flags_that_differ_in_colour_alone_are_not_alike_and_blank_images_are():
+    flags = np.full((2, 12, 12, 3), 255, np.uint8)
+    flags[0, :, :4], flags[1, :, :4], flags[:, :, 8:] = (0, 0, 255), (0, 128, 0), (255, 0, 0)
+    images = arrays(np.concatenate([flags, np.full((2, 12, 12, 3), 7, np.uint8)]))
+    alike = cosines(images) >= images.alike
+    assert alike.tolist() == [[i == j or min(i, j) > 1 for j in range(4)] for i in range(4)]
 
 
 def test_neither_brightness_nor_contrast_changes_how_an_image_looks():
@@ -44,7 +53,7 @@ def test_neither_brightness_nor_contrast_changes_how_an_image_looks():
 
 
 def test_small_images_are_looked_at_whole():
-    assert arrays(np.zeros((2, 8, 8), np.uint8)).looks().shape == (2, 64)
+    assert arrays(np.zeros((2, 8, 8), np.uint8)).looks().shape == (2, 65)
 
 
 def blurred(drawing, quality):

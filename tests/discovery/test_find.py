@@ -1,6 +1,7 @@
 """What `find` refuses, where methods begin, and what it finds in a pile that holds known classes too."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 
 from newfound.data.sources import Images
 from newfound.discovery.find import bar, find, near
+from newfound.discovery.howmany import how_many
 from newfound.discovery.result import embed
 from newfound.discovery.settings import Run
 from newfound.errors import InputError
@@ -91,7 +93,7 @@ def found_in(task, single, **settings):
 @pytest.mark.parametrize("single", [True, False])
 def test_known_classes_that_are_hidden_in_the_pile_are_found_under_their_names(task, single, method):
     found = found_in(task, single, method=method, epochs=2, batch=32)
-    assert found.known == 8
+    assert found.known == found.model.classes
     table = found.assignments()
     named = [guess == true for guess, true in zip(table["guess"], TRUTH, strict=True)]
     assert sum(named) / (4 * EACH) > 0.9  # half of the pile is of known classes
@@ -111,7 +113,7 @@ def test_one_stage_and_two_find_the_same(task):
 @pytest.mark.parametrize("single", [True, False])
 def test_where_every_image_is_said_to_be_new_no_known_class_is_looked_for(task, single):
     found = found_in(task, single, mixed=False)
-    assert found.known == 0
+    assert found.known == ()
     assert set(found.names.values()) == {"new-1", "new-2", "new-3", "new-4"}
     assert set(found.assignments()["kind"]) == {"new"}
     assert len(found.centres) == 4
@@ -119,7 +121,7 @@ def test_where_every_image_is_said_to_be_new_no_known_class_is_looked_for(task, 
 
 def test_where_nothing_is_left_of_known_classes_all_are_new():
     found = find(make_model("one"), UNLABELLED, 3, run=run("pairs+spacing"))
-    assert (found.known, len(found.centres)) == (0, 3)
+    assert (found.known, len(found.centres)) == ((), 3)
 
 
 def test_a_network_of_our_own_holds_its_classes_by_their_means_or_by_their_images():
@@ -131,7 +133,7 @@ def test_a_network_of_our_own_holds_its_classes_by_their_means_or_by_their_image
         find(model, UNLABELLED, 3, labelled=labelled, run=Run(method="kmeans", device="cpu"))
         for labelled in (LABELLED, None)
     )
-    assert (single.known, two.known) == (2, 2)
+    assert (single.known, two.known) == (("a", "b"), ("a", "b"))
     torch.testing.assert_close(single.centres, two.centres)  # nothing moved: means and numbers say all
     assert torch.equal(single.cluster, two.cluster)
 
@@ -196,3 +198,50 @@ def test_of_near_duplicates_one_is_shown():
     twin = found.assignments()["twin"]
     first = ({3, 20, 22} - found.twins.keys()).pop()
     assert {twin[row] for row in {3, 20, 22} - {first}} == {UNLABELLED.names[first]}
+
+
+def test_a_known_class_of_too_few_images_names_no_cluster_and_is_told(task, caplog):
+    _, pile, _ = task
+    few = embedded("known", KNOWN, EACH)
+    rows = torch.tensor([row for row in range(len(few)) if few.labels[row] < 6 or row % EACH < 3])
+    some = replace(few, pictures=few.pictures.pick(rows), places=few.places[rows], keys=few.keys)
+    model = aimed(measured(some, trunk()), pile)
+    with caplog.at_level("WARNING", logger="newfound"):
+        found = find(model, pile, 6, run=Run(method="kmeans", unsure=0.0, device="cpu"))
+    assert "'kind 6', 'kind 7'" in caplog.text
+    assert found.known == tuple(f"kind {kind}" for kind in range(6))
+    assert not {"kind 6", "kind 7"} & set(found.assignments()["class"])
+    truth = torch.tensor([TRUTH.index(name) for name in TRUTH])
+    assert accuracy(truth, found.cluster) > 0.9
+    assert how_many(model, pile, None, seed=0).known == 6
+
+
+@pytest.mark.parametrize("method", ["pairs+spacing", "dtc", "kmeans"])
+@pytest.mark.parametrize("images", [2, 5])
+def test_a_pile_of_fewer_images_than_classes_is_sorted_too(task, method, images):
+    _, pile, model = task
+    rows = torch.arange(0, len(pile), len(pile) // images)[:images]
+    few = replace(pile, pictures=pile.pictures.pick(rows), places=pile.places[rows])
+    found = find(model, few, 2, run=Run(method=method, epochs=1, device="cpu"))
+    assert len(found.assignments()) == images
+    alone = [row for row, c in enumerate(found.cluster.tolist()) if found.sizes[c] == 1]
+    assert found.assignments()["class"].iloc[alone].eq("unsure").all()
+
+
+def test_an_image_of_a_known_class_is_alone_in_no_cluster_of_it(task):
+    found = found_in(task, single=True)
+    sizes = torch.bincount(found.cluster, minlength=12)
+    assert torch.equal(found.sizes, sizes + torch.tensor([0] * 4 + [EACH] * 8))
+
+
+def test_a_network_of_our_own_is_left_with_means_that_are_where_it_puts_its_classes():
+    model = make_model("one")
+    z = embed(model, LABELLED)
+    model.means = torch.stack([z[LABELLED.labels == k].mean(0) for k in range(2)])
+    model.spread, model.counts = torch.cov(z.T), torch.tensor([8, 8])
+    for labelled in (LABELLED, None):
+        found = find(model, UNLABELLED, 3, labelled=labelled, run=Run(epochs=8, batch=8, rate=0.1, device="cpu"))
+        now = embed(found.model, LABELLED)
+        there = torch.stack([now[LABELLED.labels == k].mean(0) for k in range(2)])
+        assert (there - model.means).norm() > 0.1 * there.norm()
+        assert (found.model.means - there).norm() < (1e-4 if labelled else 0.5) * (there - model.means).norm()

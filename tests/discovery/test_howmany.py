@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from newfound.data.sources import Images
-from newfound.discovery.howmany import EACH, drawn, how_many, known_points, told
+from newfound.discovery.howmany import how_many, known_points, told
+from newfound.discovery.reading import STAND, drawn
 from newfound.discovery.result import embed
-from newfound.functional.counting import Count
+from newfound.errors import InputError
+from newfound.functional.counting import Count, Tried
 from newfound.networks.model import Model
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
@@ -59,8 +61,9 @@ def test_drawn_points_have_the_means_the_covariance_and_the_numbers_asked_for():
 
 
 def test_of_a_large_class_no_more_points_are_drawn_than_are_needed():
-    _, labels = drawn(torch.zeros(2, 3), torch.eye(3), torch.tensor([10 * EACH, 7]), 0)
-    assert torch.bincount(labels).tolist() == [EACH, 7]
+    counts = torch.tensor([10 * STAND, 0, 7])
+    _, labels = known_points(own_network(means=torch.zeros(3, 16), spread=torch.eye(16), counts=counts), None, 0)
+    assert torch.bincount(labels).tolist() == [STAND, 7]
 
 
 def test_points_of_known_classes_are_their_latents_or_drawn_where_these_would_be(model):
@@ -97,12 +100,36 @@ def test_a_network_of_our_own_tells_means_and_spread_of_its_latents():
     assert torch.bincount(labels).tolist() == [5, 6, 7]
 
 
+@pytest.mark.parametrize("labelled", [KNOWN, None])
+def test_features_are_aimed_at_what_is_to_be_counted_and_then_compared_by_direction(model, monkeypatch, labelled):
+    asked = {}
+
+    def aimed(*given):
+        asked["aimed"] = given
+        return model
+
+    def count(*given, **more):
+        asked.update(given=given, more=more)
+        return Count(4, 3, 3, 5, "pairs", {}, ())
+
+    monkeypatch.setattr("newfound.discovery.howmany.aimed", aimed)
+    monkeypatch.setattr("newfound.discovery.howmany.count", count)
+    pile = embedded("pile", range(12, 18), each=5, labelled=False, strong=1.0)
+    how_many(model, pile, labelled, seed=3)
+    assert asked["aimed"] == (model, pile, labelled, 3, 10.0)
+    points, labels = known_points(model, labelled, 3)
+    for got, latents in zip(asked["given"], (embed(model, pile), points), strict=False):
+        torch.testing.assert_close(got, torch.nn.functional.normalize(latents, dim=1))
+    assert torch.equal(asked["given"][2], labels)
+    assert asked["more"] == {"most": 100, "seed": 3}
+
+
 def test_latents_of_our_own_network_are_whitened_before_they_are_counted(monkeypatch):
     asked = {}
 
     def count(pile, known, labels, **more):
         asked.update(pile=pile, known=known)
-        return Count(4, 3, 5, "pairs", {}, ())
+        return Count(4, 3, 3, 5, "pairs", {}, ())
 
     monkeypatch.setattr("newfound.discovery.howmany.count", count)
     half = torch.randn(16, 16, generator=generator("half"))
@@ -117,12 +144,27 @@ def test_latents_of_our_own_network_are_whitened_before_they_are_counted(monkeyp
         torch.testing.assert_close(got @ got.T, expected @ expected.T, atol=1e-4, rtol=0)  # but for a turn
 
 
+def curve(*surplus):
+    return tuple(Tried(8 + number, value, 0.5, 0.5) for number, value in enumerate(surplus))
+
+
 def test_the_estimate_is_told_in_a_sentence_with_its_reason():
-    count = Count(12, 9, 15, "pairs", {"silhouette": 14, "accuracy": 11, "pairs": 12}, ())
-    assert told(count, 7) == (
-        "5 new, estimated (between 2 and 8): with 12 clusters in all, as many pairs of labelled images share a cluster "
-        "as a class; silhouette says 7 and accuracy says 4"
+    said = {"silhouette": 14, "accuracy": 11, "pairs": 12}
+    assert told(Count(12, 7, 9, 15, "pairs", said, curve(1.0, 0.2, -0.1))) == (
+        "5 new, estimated, of 12 classes in all (between 9 and 15): with 12 clusters in all, as many pairs of labelled "
+        "images share a cluster as a class; silhouette says 7 and accuracy says 4"
     )
-    alone = Count(3, 2, 5, "silhouette", {"silhouette": 3}, ())
-    assert told(alone, 0) == "3 new, estimated (between 2 and 5): 3 clusters lie farthest apart"
-    assert told(count, 20).startswith("1 new, estimated (between 1 and 1)")  # never none
+    alone = Count(3, 0, 2, 5, "silhouette", {"silhouette": 3}, curve(math.nan, math.nan))
+    assert told(alone) == "3 new, estimated (between 2 and 5): 3 clusters lie farthest apart"
+
+
+def test_an_estimate_that_is_but_the_end_of_what_was_tried_says_so():
+    assert "even with 10 clusters, the most that were tried" in told(Count(10, 7, 8, 13, "pairs", {}, curve(2, 1, 0.1)))
+    assert "even 8 clusters, the fewest that were tried" in told(Count(8, 7, 8, 10, "pairs", {}, curve(0, -1, -2)))
+
+
+def test_too_few_images_to_count_are_refused_with_what_to_do(model):
+    pile = embedded("pile", range(3), each=1, labelled=False)
+    with pytest.raises(InputError, match=r"Found 3 images.*at least 4.*--classes"):
+        how_many(Model(model.backbone, 224, 3, (), trunk=model.trunk), pile, None, seed=0)
+    assert how_many(model, pile, None, seed=0).known == 15

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newfound.discovery.reading import examples, held, read, remembered, space, twins
+from newfound.discovery.reading import examples, held, located, moved, read, remembered, space, twins
 from newfound.functional.cluster import Held
 from newfound.networks.model import Model
 from newfound.networks.pretrained import trunk
@@ -110,20 +110,35 @@ def test_what_is_remembered_of_known_classes_is_nearly_what_their_images_say(loo
     before, after = seen(looking[0], pile), seen(model, pile)
     assert torch.allclose(before, after) != learnt
     images = held(space(seen(model, known), unit=True), known.labels, 20)
-    memory = remembered(model, before, after, unit=True)
+    memory = remembered(model, unit=True, seed=0)
     assert torch.equal(memory.counts, images.counts)
     away = (memory.sums - images.sums).norm(dim=1) / images.sums.norm(dim=1)
-    assert away.max() < (0.1 if learnt else 0.02)
-    if not learnt:  # a mean of unit latents is shorter than 1, and known to be
-        shorter = 1 - torch.stack([memory.sums, images.sums]).norm(dim=2) / images.counts
-        assert shorter[1].min() > 0.03
-        torch.testing.assert_close(shorter[0], shorter[1], atol=0.01, rtol=0)
+    assert away.max() < 0.04
+    shorter = 1 - torch.stack([memory.sums, images.sums]).norm(dim=2) / images.counts
+    torch.testing.assert_close(shorter[0], shorter[1], atol=0.01, rtol=0)  # a mean of unit latents is shorter than 1
+
+
+def test_known_classes_that_training_pulled_together_are_remembered_as_tight(looking):
+    model, known, _ = looking
+    adapter = model.backbone.fresh()
+    centres = F.normalize(held(seen(model, known), known.labels, 20).sums, dim=1)
+    first, _, last = adapter.stages[0]
+    with torch.no_grad():  # every latent is drawn towards the class it lies near
+        first.weight[:20].copy_(8 * centres)
+        first.weight[20:] = 0
+        first.bias.fill_(-4.0)
+        last.weight[:, :20].copy_(centres.T)
+    model = replace(model, backbone=adapter)
+    images = held(space(seen(model, known), unit=True), known.labels, 20)
+    assert (images.sums.norm(dim=1) / images.counts).min() > 0.98
+    memory = remembered(model, unit=True, seed=0)
+    torch.testing.assert_close(memory.sums / 20, images.sums / 20, atol=0.03, rtol=0)
 
 
 def test_one_stage_and_two_find_known_classes_in_the_pile_and_the_same_new_ones(looking):
     model, known, pile = looking
     z = space(seen(model, pile), unit=True)
-    for held_by in (held(space(seen(model, known), unit=True), known.labels, 20), remembered(model, z, z, unit=True)):
+    for held_by in (held(space(seen(model, known), unit=True), known.labels, 20), remembered(model, unit=True, seed=0)):
         found = read(z, 10, held_by, seed=0).assignment
         assert torch.equal(found[:200], torch.arange(20, 30).repeat_interleave(20))  # ten new ones, then kinds 0 to 19
         assert set(found[200:].tolist()) == set(range(10))
@@ -141,33 +156,48 @@ def test_known_classes_of_a_network_that_moved_are_guessed_from_how_it_moved_the
     model = own_network()
     before = torch.rand(20, 16, generator=generator("before"))
     shift = torch.linspace(-1, 1, 16)
-    plainly = remembered(model, before, before + shift, unit=False)
-    told = torch.tensor([6.0, 4.0, 0.0])
-    torch.testing.assert_close(plainly.sums, told[:, None] * (model.means + shift))
-    assert torch.equal(plainly.counts, told)
-    unit = remembered(model, before, before + shift, unit=True)
-    torch.testing.assert_close(unit.sums, plainly.sums / (before + shift).norm(dim=1).mean())
+    found = remembered(moved(model, before, before + shift), unit=False, seed=0)
+    told = torch.tensor([6.0, 4.0])  # of the third nothing is told: it is not held
+    torch.testing.assert_close(found.sums, told[:, None] * (model.means[:2] + shift))
+    assert torch.equal(found.counts, told)
+
+
+def test_by_direction_a_class_is_remembered_as_the_mean_of_unit_latents():
+    model = own_network()
+    found = remembered(model, unit=True, seed=0)
+    root = torch.linalg.cholesky(model.spread + 1e-6 * torch.eye(16))
+    for k in range(2):
+        many = model.means[k] + torch.randn(5000, 16, generator=generator("many", k)) @ root.T
+        expected = F.normalize(many, dim=1).mean(0)
+        assert expected.norm() < 0.95
+        torch.testing.assert_close(found.sums[k] / found.counts[k], expected, atol=0.06, rtol=0)
 
 
 def test_images_near_a_class_say_more_of_its_move_than_others_by_the_width_of_classes():
     model = own_network()
     before = torch.cat([model.means[:1], model.means[:1] + 50])
     after = before + torch.tensor([[1.0], [-7.0]])
-    found = remembered(model, before, after, unit=False)
-    torch.testing.assert_close(found.sums[0] / 6, model.means[0] + 1)
+    torch.testing.assert_close(moved(model, before, after).means[0], model.means[0] + 1)
     wide = replace(model, spread=1e6 * model.spread)
-    torch.testing.assert_close(
-        remembered(wide, before, after, unit=False).sums[0] / 6, model.means[0] - 3, atol=0.05, rtol=0
-    )
+    torch.testing.assert_close(moved(wide, before, after).means[0], model.means[0] - 3, atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize(
     "gone", [{"means": None}, {"spread": None}, {"counts": None}, {"counts": torch.zeros(3).long()}]
 )
-def test_where_nothing_was_left_of_known_classes_nothing_is_remembered(gone):
-    z = torch.rand(5, 16)
-    assert remembered(own_network(), z, z, unit=True) is not None
-    assert remembered(replace(own_network(), **gone), z, z, unit=True) is None
+def test_where_nothing_was_left_of_known_classes_none_is_told(gone):
+    assert own_network().told == ("a", "b")
+    assert replace(own_network(), **gone).told == ()
+
+
+def test_where_labelled_images_are_at_hand_means_are_found_where_these_lie_now():
+    model, labels = own_network(), torch.tensor([0, 1, 2, 0, 1, 0, 1, 0, 1, 0, 1])
+    latents = torch.rand(11, 16, generator=generator("latents"))
+    found = located(model, latents, labels)
+    for label in (0, 1):
+        torch.testing.assert_close(found.means[label], latents[labels == label].mean(0))
+    assert found.counts.tolist() == [5, 5, 0]  # one image of a class tells too much of it
+    assert not found.means[2].any()
 
 
 def naive_twins(looks, order, alike):

@@ -1,5 +1,7 @@
 """Discovery: summary, rename, merge, predict, save, load."""
 
+import csv
+import io
 import json
 import math
 from dataclasses import replace
@@ -8,10 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
+from newfound.data.decoding import Box
 from newfound.data.sources import Images, doodles
 from newfound.discovery.find import Run, find
 from newfound.discovery.pages import page
-from newfound.discovery.result import FEATURES, LEARNT, Discovery
+from newfound.discovery.result import TRUST_FEATURES, TRUST_LEARNT, Discovery, csv_text
 from newfound.errors import InputError
 from newfound.functional.calibration import Line, Trust
 from newfound.functional.counting import Count, Tried
@@ -19,6 +22,7 @@ from newfound.networks.model import Model
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
+from tests.data.pictures import save
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +61,9 @@ def mixed(model):
         features=features,
         centres=centres,
         cluster=torch.cdist(features, centres).argmin(1),
+        sizes=torch.full((5,), 10**9),  # so many that no image moves its centre
         unit=False,
-        known=2,
+        known=("cat", "new-1"),
         thumbnails={0: torch.zeros(1, 4, 4, dtype=torch.uint8)},
         threshold=0.6,
     )
@@ -76,14 +81,16 @@ def test_the_summary_has_a_row_a_class_the_largest_first(found):
     assert table["share"].sum() == pytest.approx(1, abs=1e-3)
 
 
-def test_distance_and_confidence_are_those_of_the_centres(found):
+def test_distance_and_confidence_are_those_of_the_centres_without_the_image_itself(found):
     table = found.assignments()
     for row in range(len(table)):
         d = (found.features[row] - found.centres).norm(dim=1)
-        own = d[found.cluster[row]]
+        assert table["distance"][row] == pytest.approx(d[found.cluster[row]].item(), abs=1e-4)
+        others = found.cluster == found.cluster[row]
+        others[row] = False
+        own = (found.features[row] - found.features[others].mean(0)).norm()
         other = min(v for k, v in enumerate(d) if k != found.cluster[row])
-        assert table["distance"][row] == pytest.approx(own.item(), abs=1e-4)
-        assert table["confidence"][row] == pytest.approx(sigmoid(LEARNT.right, math.log(other / own)), abs=1e-3)
+        assert table["confidence"][row] == pytest.approx(sigmoid(TRUST_LEARNT.right, math.log(other / own)), abs=1e-3)
 
 
 def test_the_exemplar_is_the_image_nearest_its_centre(found):
@@ -101,6 +108,12 @@ def test_renaming_changes_the_name_everywhere(found):
         found.rename(1, "sea pen")
     with pytest.raises(InputError, match=r"no class 9.*1, 2, 3, 4"):
         found.rename(9, "x")
+
+
+@pytest.mark.parametrize("name", ["", " \t"])
+def test_a_class_is_not_left_without_a_name(mixed, name):
+    with pytest.raises(InputError, match=r"is empty or another class's name; give class 2 a name"):
+        mixed.rename(2, name)
 
 
 def test_merged_classes_are_one_and_numbers_are_never_given_anew(found):
@@ -129,8 +142,11 @@ def test_all_merged_into_one_class_is_certain(found):
     assert list(found.summary()["nearest"]) == [""]
 
 
-def test_predicting_the_same_images_gives_the_same_table(found, images):
-    pd.testing.assert_frame_equal(found.predict(images), found.assignments().drop(columns="twin"))
+def test_predicting_the_same_images_gives_the_same_classes_and_knows_not_that_they_made_them(found, images):
+    said, table = found.predict(images), found.assignments()
+    same = ["path", "distance", "guess"]
+    pd.testing.assert_frame_equal(said[same], table[same])
+    assert (said["confidence"] > table["confidence"]).all()
 
 
 def test_saved_and_loaded_is_the_same(found, images, tmp_path):
@@ -142,7 +158,7 @@ def test_saved_and_loaded_is_the_same(found, images, tmp_path):
     pd.testing.assert_frame_equal(loaded.summary(), found.summary())
     pd.testing.assert_frame_equal(loaded.assignments(), found.assignments())
     pd.testing.assert_frame_equal(loaded.predict(images), found.predict(images))
-    assert (loaded.names, loaded.group, loaded.skipped) == (found.names, found.group, found.skipped)
+    assert (loaded.names, loaded.numbers, loaded.skipped) == (found.names, found.numbers, found.skipped)
     read_back = pd.read_csv(tmp_path / "assignments.csv")
     assert list(read_back["class"]) == list(found.assignments()["class"])
 
@@ -222,6 +238,22 @@ def test_two_known_classes_merged_have_the_first_one_s_name(mixed):
     assert mixed.names == {1: "cat", 3: "new-4"}
 
 
+def test_the_nearest_class_is_that_of_the_nearest_centre_of_another_also_once_merged(mixed):
+    mixed.centres = torch.tensor([[0.0, 0.0], [9.5, 0.0], [0.0, 8.0], [9.0, 6.0], [30.0, 30.0]])
+    nearest = mixed.summary().set_index("name")["nearest"]
+    assert nearest.to_dict() == {"new-2": "new-4", "new-3": "cat", "new-4": "new-2", "cat": "new-3"}
+    mixed.merge([2, 4])  # the nearest of the others is near the second of its centres
+    nearest = mixed.summary().set_index("name")["nearest"]
+    assert nearest.to_dict() == {"new-2": "new-4", "cat": "new-4", "new-4": "new-2"}
+
+
+def test_confidence_is_the_table_s_also_once_classes_are_merged(mixed):
+    before = mixed.confidence()
+    mixed.merge([1, 2])
+    assert mixed.confidence().tolist() == pytest.approx(mixed.assignments()["confidence"].tolist(), abs=1e-4)
+    assert not torch.equal(mixed.confidence(), before)
+
+
 def test_new_classes_merged_stay_new(mixed):
     assert mixed.merge([3, 1]) == 1
     assert (mixed.names[1], mixed.kind(1)) == ("new-2", "new")
@@ -230,7 +262,7 @@ def test_new_classes_merged_stay_new(mixed):
 def test_distances_mean_what_the_model_says_and_else_what_others_said(mixed):
     own, other = torch.cdist(mixed.features[:1], mixed.centres)[0].sort().values[:2].tolist()
     eye = trunk()
-    for trust, looks, line in ((TRUST, eye, TRUST), (None, None, LEARNT), (None, eye, FEATURES)):
+    for trust, looks, line in ((TRUST, eye, TRUST), (None, None, TRUST_LEARNT), (None, eye, TRUST_FEATURES)):
         mixed.model = replace(mixed.model, trust=trust, trunk=looks)
         assert mixed.confidence()[0].item() == pytest.approx(sigmoid(line.right, math.log(other / own)), abs=1e-5)
 
@@ -250,13 +282,13 @@ def test_a_near_duplicate_is_told_by_the_image_that_it_nearly_equals(mixed):
 def test_what_was_known_unsure_counted_and_double_is_loaded_again(mixed, tmp_path):
     mixed.twins = {3: 1}
     mixed.count = Count(
-        7, 5, 9, "pairs", {"pairs": 7, "silhouette": 8}, (Tried(2, 0.5, 0.25, 0.1), Tried(4, 0, 1, 0.2))
+        7, 2, 5, 9, "pairs", {"pairs": 7, "silhouette": 8}, (Tried(2, 0.5, 0.25, 0.1), Tried(4, 0, 1, 0.2))
     )
     mixed.scores = {"accuracy": 0.5}
     mixed.merge([1, 4])
     mixed.save(tmp_path)
     loaded = Discovery.load(tmp_path)
-    assert (loaded.known, loaded.threshold, loaded.twins) == (2, 0.6, {3: 1})
+    assert (loaded.known, loaded.threshold, loaded.twins) == (("cat", "new-1"), 0.6, {3: 1})
     assert loaded.count == mixed.count
     assert loaded.model.trust == TRUST
     pd.testing.assert_frame_equal(loaded.assignments(), mixed.assignments())
@@ -265,13 +297,20 @@ def test_what_was_known_unsure_counted_and_double_is_loaded_again(mixed, tmp_pat
     assert list(read_back["twin"]) == list(mixed.assignments()["twin"])
 
 
+@pytest.mark.parametrize("header", [True, False])
+def test_names_of_any_signs_are_read_back_from_a_table_with_and_without_its_header(header):
+    names = ['a, "b"', "c\rd", "e\nf", "g\r\nh", "ü"]
+    text = csv_text(pd.DataFrame({"path": names, "size": range(5)}), header=header)
+    rows = [[name, str(size)] for size, name in enumerate(names)]
+    assert [*csv.reader(io.StringIO(text, newline=""))] == [["path", "size"]] * header + rows
+
+
 def test_nan_in_what_spoke_for_a_number_is_loaded_again(mixed, tmp_path):
-    mixed.count = Count(7, 5, 9, "silhouette", {"silhouette": 7}, (Tried(2, math.nan, math.nan, 0.1),))
-    mixed.threshold = math.inf
+    mixed.count = Count(7, 0, 5, 9, "silhouette", {"silhouette": 7}, (Tried(2, math.nan, math.nan, 0.1),))
     mixed.save(tmp_path)
     loaded = Discovery.load(tmp_path)
     assert [math.isnan(value) for value in loaded.count.curve[0]] == [False, True, True, False]
-    assert loaded.threshold == math.inf
+    assert "NaN" not in (tmp_path / "discovery.json").read_text()
 
 
 def test_a_run_of_another_version_or_damaged_is_refused(found, tmp_path):
@@ -335,3 +374,36 @@ def test_features_that_are_not_finite_are_refused(images):
     model.backbone.stages[0][0].weight.data.fill_(torch.inf)
     with pytest.raises(InputError, match=r"NaN or infinite features for 50 of 50 images"):
         find(model, images, 3, run=Run(method="kmeans", device="cpu"))
+
+
+def test_a_class_that_is_called_unsure_keeps_its_images_in_tables_and_report(found):
+    found.rename(1, "unsure")
+    row = found.summary().iloc[0]
+    assert (row["name"], row["unsure"]) == ("unsure", 0)
+    shown = page(found).classes[0]
+    assert (shown.name, shown.size, shown.unsure) == ("unsure", row["size"], 0)
+
+
+def test_boxes_and_groups_are_told_wherever_an_image_is(mixed):
+    mixed.boxes = tuple(Box(row, 2, 3, 4) if row % 2 else None for row in range(44))
+    mixed.groups = tuple("dive" if row < 5 else "" for row in range(44))
+    mixed.twins = {4: 3}
+    table = mixed.assignments()
+    assert list(table)[:6] == ["path", "x", "y", "width", "height", "group"]
+    assert table["group"].tolist() == list(mixed.groups)
+    assert table["twin"][4] == "3.png at x=3, y=2"
+    for text in mixed.summary()["exemplar"]:
+        row = int(text.split(".")[0])
+        assert text == (f"{row}.png at x={row}, y=2" if row % 2 else f"{row}.png")
+
+
+def test_of_a_list_whose_first_images_have_boxes_every_table_has_the_same_columns(model, found, tmp_path, monkeypatch):
+    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
+    for row in range(4):
+        save(tmp_path / f"{row}.png")
+    lines = ["path,x,y,width,height,group", "0.png,1,1,4,4,dive", "1.png,1,1,4,4,", "2.png,,,,,", "3.png,,,,,"]
+    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
+    grey = replace(found, model=replace(model, channels=1))
+    first, second = (table for table, _ in grey.predictions(tmp_path / "list.csv"))
+    assert list(first) == list(second)
+    assert {"x", "group"} <= set(first)

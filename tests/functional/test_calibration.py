@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from newfound.functional.calibration import Line, chance, lead, platt, ratio, strangeness
+from newfound.functional.calibration import Line, chance, lead, platt, ratio, strangeness, without_self
 from newfound.types import generator
 
 
@@ -183,3 +183,25 @@ def test_where_there_is_nothing_to_be_told_from_all_is_said():
     assert (lead(distances, distances.argmin(1), one) == math.inf).all()
     assert (strangeness(distances, torch.ones(6, dtype=torch.bool)) == math.inf).all()
     assert (strangeness(distances, torch.zeros(6, dtype=torch.bool)) == -math.inf).all()
+
+
+def test_without_itself_an_image_is_as_far_from_its_centre_as_from_the_mean_of_the_others():
+    x = torch.randn(30, 5, generator=generator("x"), dtype=torch.float64)
+    cluster = torch.arange(30) % 4
+    centres = torch.stack([x[cluster == k].mean(0) for k in range(4)])
+    found = without_self(torch.cdist(x, centres), cluster, torch.bincount(cluster))
+    for row in range(30):
+        for k in range(4):
+            members = [x[i] for i in range(30) if cluster[i] == k and i != row]
+            assert found[row, k].item() == pytest.approx((x[row] - sum(members) / len(members)).norm().item())
+
+
+def test_an_image_alone_in_its_cluster_is_the_least_sure_of_all_and_says_nothing_of_others():
+    distances, own = torch.tensor([[0.0, 4.0, 3.0], [1.0, 5.0, 2.0]]), torch.tensor([0, 2])
+    found = without_self(distances, own, torch.tensor([1, 7, 4]))
+    assert found.tolist() == [[math.inf, 4.0, 3.0], [1.0, 5.0, pytest.approx(8 / 3)]]
+    alone = lead(found, own, torch.eye(3, dtype=torch.bool))
+    assert chance(alone, Line(2.0, 1.0))[0] == 0
+    score, happened = torch.tensor([1.0, 2.0, -1.0, 0.5]), torch.tensor([True, True, False, False])
+    with_it = torch.cat([score, alone[:1]]), torch.cat([happened, torch.tensor([True])])
+    assert platt(*with_it) == platt(score, happened)

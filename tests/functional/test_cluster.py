@@ -428,6 +428,14 @@ def test_sums_and_numbers_of_labelled_points_are_as_good_as_the_points(spherical
     assert found.cost == pytest.approx(whole.cost - own)
 
 
+def test_new_clusters_start_far_from_every_class_that_is_held():
+    x = torch.cat([fog(50), fog(50) + 100, fog(5) + 50])
+    held = Held(torch.stack([x[:50].sum(0), x[50:100].sum(0)]), torch.tensor([50.0, 50.0]).double())
+    for seed in range(5):
+        found = held_kmeans(x, held, 3, generator(seed), starts=1)
+        assert torch.bincount(found.assignment).tolist() == [50, 50, 5]
+
+
 def test_a_class_of_which_nothing_is_held_starts_as_new_ones_do():
     x = torch.cat([fog(50) + 20 * torch.eye(4, dtype=torch.float64)[k] for k in range(3)])
     sums = torch.stack([50 * x[:50].mean(0), torch.zeros(4), 50 * x[100:].mean(0)])

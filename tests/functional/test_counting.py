@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from newfound.functional import counting
 from newfound.functional.cluster import kmeans
 from newfound.functional.counting import count, crossing, top
-from newfound.functional.metrics import accuracy
+from newfound.functional.metrics import accuracy, silhouette
 from newfound.types import generator
 
 
@@ -60,6 +60,11 @@ def test_the_number_of_classes_is_found_within_a_fifth_and_lies_in_the_interval(
         assert found.least <= classes <= found.most
         assert found.classes == found.estimates[voice]
         assert found.estimates.keys() == ({"pairs", "accuracy", "silhouette"} if known else {"silhouette"})
+
+
+@pytest.mark.parametrize(("known", "voice"), [(2, "silhouette"), (3, "pairs")])
+def test_three_labelled_classes_are_enough_to_speak_of_others(known, voice):
+    assert asked(6, known, mixed=True, each=10, most=5).voice == voice
 
 
 def test_more_classes_are_counted_as_more():
@@ -232,10 +237,26 @@ def test_of_few_images_all_are_counted_in_their_order():
         assert torch.equal(got, given)
 
 
+def test_another_seed_samples_other_images_of_either_kind():
+    x, truth = blobs(4)
+    first, again, other = (counting._some(x, x, truth, 60, seed) for seed in (0, 0, 1))
+    for kind in range(2):
+        assert torch.equal(first[kind], again[kind])
+        assert not torch.equal(first[kind], other[kind])
+
+
 def test_a_sample_is_enough():
     whole, part = asked(16, 8, each=60, rows=10_000), asked(16, 8, each=60, rows=400)
     assert abs(part.classes - whole.classes) <= 3
     assert part.curve != whole.curve
+
+
+def test_how_far_clusters_lie_apart_is_asked_of_half_of_the_sample_by_the_seed():
+    x, _ = blobs(4, each=10)
+    found = count(x, x[:0], torch.zeros(0, dtype=torch.long), most=3, rows=40, seed=1)
+    for tried in found.curve:
+        cluster = kmeans(x, tried.classes, generator(1, "count", tried.classes), starts=1).assignment
+        assert tried.silhouette == pytest.approx(silhouette(x, cluster, rows=20, seed=1))
 
 
 def test_same_seed_same_answer_and_another_seed_another_curve():

@@ -1,6 +1,7 @@
 """The model folder."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from newfound.errors import InputError
 from newfound.functional.calibration import Line, Trust
-from newfound.networks.model import Frozen, Model
+from newfound.networks.model import Frozen, Model, card
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import generator, seeded
@@ -23,8 +24,8 @@ def model():
 
 
 def test_a_saved_model_says_the_same_of_images(model, tmp_path):
-    model.save(tmp_path)
-    loaded = Model.load(tmp_path)
+    model.save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
     x = torch.rand(3, 1, 28, 28, generator=generator("x"))
     assert torch.equal(model.backbone.eval()(x).z, loaded.backbone.eval()(x).z)
     assert torch.equal(model.head.weight, loaded.head.weight)
@@ -36,8 +37,8 @@ def test_a_saved_model_says_the_same_of_images(model, tmp_path):
 def test_what_distances_mean_and_how_many_images_a_mean_is_of_are_saved_to_the_last_digit(model, tmp_path):
     model.trust = Trust(right=Line(6.523073229434098, -1 / 3), new=Line(1e-13, 0.1 + 0.2))
     model.counts = torch.tensor([17, 0])
-    model.save(tmp_path)
-    loaded = Model.load(tmp_path)
+    model.save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
     assert loaded.trust == model.trust
     assert (loaded.trust.right.offset, loaded.trust.new.slope) == (-1 / 3, 1e-13)
     assert torch.equal(loaded.counts, model.counts)
@@ -45,18 +46,18 @@ def test_what_distances_mean_and_how_many_images_a_mean_is_of_are_saved_to_the_l
 
 
 def test_a_model_that_could_not_tell_what_distances_mean_loads_without(model, tmp_path):
-    model.save(tmp_path)
-    loaded = Model.load(tmp_path)
+    model.save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
     assert (loaded.trust, loaded.counts) == (None, None)
 
 
 @pytest.mark.parametrize("trust", [{"right": [1.0, 2.0]}, {"right": [1.0], "new": [1.0, 2.0]}, 7])
 def test_a_damaged_meaning_of_distances_is_refused(model, tmp_path, trust):
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps(about | {"trust": trust}))
     with pytest.raises(InputError, match="damaged"):
-        Model.load(tmp_path)
+        Model.from_pretrained(tmp_path)
 
 
 def test_a_saved_similarity_network_says_the_same_of_pairs(model, tmp_path):
@@ -64,8 +65,8 @@ def test_a_saved_similarity_network_says_the_same_of_pairs(model, tmp_path):
         model.similarity = PairNet(SmallResNet(2, 1), PairHead(16))  # a backbone of its own kind and size
     x = torch.rand(5, 1, 28, 28, generator=generator("x"))
     model.similarity(x)  # running statistics that are not the initial ones
-    model.save(tmp_path)
-    loaded = Model.load(tmp_path)
+    model.save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
     assert loaded.similarity is not None
     assert torch.equal(model.similarity.eval()(x), loaded.similarity.eval()(x))
     assert torch.equal(model.backbone.eval()(x).z, loaded.backbone.eval()(x).z)
@@ -73,49 +74,67 @@ def test_a_saved_similarity_network_says_the_same_of_pairs(model, tmp_path):
 
 def test_a_similarity_network_on_the_model_s_own_backbone_is_saved_too(model, tmp_path):
     model.similarity = PairNet(model.backbone, PairHead(32))
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     x = torch.rand(3, 1, 28, 28, generator=generator("x"))
-    loaded = Model.load(tmp_path).similarity
+    loaded = Model.from_pretrained(tmp_path).similarity
     assert loaded is not None
     assert torch.equal(model.similarity.eval()(x), loaded.eval()(x))
 
 
 def test_a_folder_without_a_similarity_network_loads_without_one(model, tmp_path):
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     assert "similarity" not in json.loads((tmp_path / "model.json").read_text())
-    assert Model.load(tmp_path).similarity is None
+    assert Model.from_pretrained(tmp_path).similarity is None
 
 
 def test_a_folder_whose_similarity_network_is_lost_is_refused(model, tmp_path):
     model.similarity = PairNet(SmallResNet(2, 1), PairHead(16))
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     save_file({name: t for name, t in load_file(weights).items() if not name.startswith("similarity.")}, weights)
     with pytest.raises(InputError, match="damaged"):
-        Model.load(tmp_path)
+        Model.from_pretrained(tmp_path)
 
 
 def test_a_model_folder_holds_tensors_json_and_a_card_and_no_pickle(model, tmp_path):
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["README.md", "model.json", "model.safetensors"]
+
+
+def test_the_card_lists_known_classes_a_line_each_and_counts_those_whose_mean_is_inside(model):
+    text = card(replace(model, classes=("cat", "*Öl*\n# new <b>"), counts=torch.tensor([17, 0])))
+    assert text.endswith("**Known classes**\n\n* cat\n* \\*Öl\\* \\# new \\<b\\>\n")
+    assert "the means of 1 classes" in text
+    assert "at least 5 images" in text
+    nobody = card(replace(model, classes=(), counts=None))
+    assert nobody.endswith("**Known classes**\n\nNone.\n")
+    assert "the means of 0 classes" in nobody
+
+
+def test_the_card_says_what_looks_at_images_and_where_doubt_was_measured(model):
+    text = card(model)
+    assert "A small ResNet that learnt from labelled images, at 28 × 28 pixels." in text
+    assert "What distances mean was measured on other images." in text
+    text = card(replace(model, trust=Trust(right=Line(1.0, 0.0), new=Line(2.0, 0.0))))
+    assert "What distances mean was measured on these classes, some pretended to be new." in text
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"not a model folder.*newfound pretrain"):
-        Model.load(tmp_path)
+        Model.from_pretrained(tmp_path)
 
 
 def test_a_model_of_another_version_is_refused(model, tmp_path):
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps(about | {"version": 99}))
     with pytest.raises(InputError, match=r"version 99.*reads version 1"):
-        Model.load(tmp_path)
+        Model.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("harm", ["cut", "missing", "other weights", "broken json", "NaN"])
+@pytest.mark.parametrize("harm", ["cut", "missing", "other weights", "broken json", "NaN", "infinite"])
 def test_a_damaged_model_is_refused(model, tmp_path, harm):
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     weights, about = tmp_path / "model.safetensors", tmp_path / "model.json"
     if harm == "cut":
         weights.write_bytes(weights.read_bytes()[:1000])
@@ -123,13 +142,13 @@ def test_a_damaged_model_is_refused(model, tmp_path, harm):
         weights.unlink()
     elif harm == "other weights":
         about.write_text(about.read_text().replace('"width": 4', '"width": 8'))
-    elif harm == "NaN":
+    elif harm in ("NaN", "infinite"):
         tensors = load_file(weights)
-        save_file(tensors | {"means": tensors["means"] * torch.nan}, weights)
+        save_file(tensors | {"means": tensors["means"] / (0 if harm == "infinite" else torch.nan)}, weights)
     else:
         about.write_text("{")
     with pytest.raises(InputError, match=r"damaged|cannot be read"):
-        Model.load(tmp_path)
+        Model.from_pretrained(tmp_path)
 
 
 def test_a_frozen_backbone_is_a_copy_without_gradient_and_deaf_to_train(model):

@@ -6,13 +6,24 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newfound.functional.axes import tempered
+from newfound.functional.axes import axes, moments, tempered
 from newfound.functional.calibration import chance, lead, strangeness
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.metrics import matching
-from newfound.networks.model import ENOUGH, Model, Statistics
+from newfound.networks.model import ENOUGH, Model, Statistics, card
 from newfound.networks.pretrained import trunk
-from newfound.training.adapt import FEW, Scores, aimed, measured, plain, pretended, trusted
+from newfound.training.adapt import (
+    FEW,
+    Scores,
+    _adapter,
+    aimed,
+    measured,
+    outcome,
+    placed,
+    plain,
+    pretended,
+    trusted,
+)
 from newfound.types import generator
 from tests.training.features import embedded
 
@@ -109,8 +120,8 @@ def test_where_nothing_is_known_the_axes_are_the_pile_s(lite):
 def test_a_model_folder_holds_the_trunk_and_no_trace_of_an_image(lite, tmp_path):
     images = embedded("secret")
     model = measured(images, lite)
-    model.save(tmp_path)
-    loaded = Model.load(tmp_path)
+    model.save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
     assert torch.equal(latents(loaded, images), latents(model, images))
     assert loaded.trunk.digest == lite.digest
     assert all(torch.equal(a, b) for a, b in zip(loaded.statistics, model.statistics, strict=True))
@@ -192,13 +203,76 @@ def test_chances_learnt_by_pretending_hold_for_fresh_pictures_of_known_and_new_c
     assert ((new > 0.5) == (truth >= 20)).double().mean() > 0.9
 
 
+def test_the_head_says_ten_times_the_cosine_to_a_class_s_mean(doubtful):
+    z = latents(doubtful, embedded("pile", range(2)))
+    cosines = torch.stack([F.cosine_similarity(z, mean[None]) for mean in doubtful.means], 1)
+    torch.testing.assert_close(doubtful.head(z).detach(), 10 * cosines)
+
+
+def test_the_card_says_that_another_network_looks_first(doubtful):
+    text = card(doubtful)
+    assert f"{doubtful.trunk.name}, pretrained by others on other images, and a small adapter on its features" in text
+    assert "learnt from labelled images" not in text
+    assert "the means of 20 classes" in text
+
+
+def test_a_class_that_is_not_told_moves_no_other_and_widens_none(doubtful):
+    means, spread, counts = doubtful.statistics
+    more = Statistics(F.pad(means, (0, 0, 0, 1)), spread, F.pad(counts, (0, 1)))
+    found = placed(replace(doubtful, classes=(*doubtful.classes, "of three images"), statistics=more))
+    torch.testing.assert_close(found.means, F.pad(doubtful.means, (0, 0, 0, 1)))
+    torch.testing.assert_close(found.spread, doubtful.spread)
+    assert not found.head.weight[-1].any()
+
+
+def test_an_adapter_begins_to_learn_by_the_seed():
+    seen = moments(torch.rand(20, 6, generator=generator("seen")))
+    first, again, other = (_adapter(seen, None, seed).stages[0][0].weight for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_pretending_equals_the_loop_along_all_directions_of_the_features():
+    random, labels = generator("faint"), torch.arange(90) % 6
+    kinds = torch.rand(6, 300, generator=random)
+    x = tempered(torch.rand(90, 300, generator=random) + 0.25 * kinds[labels])
+    scores = []
+    for turn in range(4):
+        random = generator(0, "pretend", turn)
+        rows = torch.randperm(90, generator=random)
+        y = torch.randperm(6, generator=random)[labels[rows]]
+        taught = (y < 3) & (torch.rand(90, generator=random) < 0.5)
+        seen, rest = x[rows].double(), torch.zeros(300, 300, dtype=torch.float64)
+        for label in range(3):
+            members = seen[taught & (y == label)]
+            for row in members - members.mean(0):
+                rest += torch.outer(row, row)
+        found = axes(moments(seen), FEW, rest / (int(taught.sum()) - 3))
+        u = F.normalize((seen - found.centre) @ found.matrix, dim=1).float()
+        scores.append(outcome(u, y.where(taught, -1), y, random))
+    expected, trust = trusted(scores), pretended(x, labels)
+    assert trust.right == pytest.approx(expected.right, rel=1e-3)
+    assert trust.new == pytest.approx(expected.new, rel=1e-3)
+
+
 def test_scores_mean_something_also_where_all_was_right():
-    score, always = torch.rand(50, generator=generator("score")) + 0.5, torch.ones(50, dtype=torch.bool)
+    score, always = torch.rand(100, generator=generator("score")) + 0.5, torch.ones(100, dtype=torch.bool)
     trust = trusted([Scores(score, always, -score, ~always)])
     halfway, clear = chance(torch.tensor([0.0, 1.0]), trust.right).tolist()
     assert halfway < 0.85  # it was 98 % where images were clear
     assert clear > 0.95
     assert chance(torch.tensor([0.0, -1.0]), trust.new).tolist() == pytest.approx([1 - halfway, 1 - clear], abs=1e-5)
+
+
+def test_scores_that_few_images_have_or_that_say_nearer_is_worse_mean_nothing():
+    score = torch.randn(200, generator=generator("score"))
+    happened = torch.rand(200, generator=generator("happened")) < torch.sigmoid(3 * score)
+    assert trusted([Scores(score, happened, score, happened)]) is not None
+    few = Scores(score[:99], happened[:99], score[:99], happened[:99])
+    assert trusted([few]) is None
+    assert trusted([few, few]) is not None  # rounds speak together
+    assert trusted([Scores(score, ~happened, score, happened)]) is None
+    assert trusted([Scores(score, happened, score, ~happened)]) is None
 
 
 @pytest.mark.parametrize(("classes", "each", "enough"), [(1, 30, False), (3, 30, False), (4, 30, True), (4, 1, False)])

@@ -45,10 +45,27 @@ def test_counts_are_of_the_images_behind_each_mean(taught):
 
 def test_it_is_saved_whole(taught, tmp_path):
     model, _ = taught
-    model.save(tmp_path)
-    loaded = type(model).load(tmp_path)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
     for name in ("means", "spread", "counts"):
         assert torch.equal(getattr(loaded, name), getattr(model, name))
+
+
+def test_a_beginner_s_weights_are_a_function_of_the_seed_and_it_knows_the_colours(taught):
+    first, again, other = (beginner(taught[1], seed, width=2).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())
+    assert not torch.equal(first["method.head.weight"], other["method.head.weight"])
+    for name, expected in zip(("mean", "std"), colours(taught[1].pixels), strict=True):
+        torch.testing.assert_close(first[f"backbone.{name}"], expected)
+
+
+def test_another_seed_teaches_the_same_beginner_another_way(taught):
+    training = replace(TRAINING, epochs=1, batch=6)
+    first, again, other = (
+        pretrain(beginner(taught[1], width=2), taught[1], training, seed, device="cpu").means for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 def test_colours_are_mean_and_standard_deviation_of_each_channel(taught):

@@ -104,7 +104,7 @@ class Stages:
         else:
             trunk = folder = self.supervised()
             rows, before = torch.arange(len(task.rows)), 0.0
-        model, seconds = Model.load(folder), before + cache.seconds(folder)
+        model, seconds = Model.from_pretrained(folder), before + cache.seconds(folder)
         if (trunk / MAPS).is_file() and not recipe.pixels:
             return Start(model, Tail(model.backbone), Maps(recall(trunk / MAPS), task.labels, rows), seconds)
         return Start(model, model.backbone, Data(task.pixels, task.labels), seconds)
@@ -117,7 +117,7 @@ class Stages:
             learner = beginner(known, self.seed, width=self.budget.width, stride=self.budget.stride)
             training = self.budget.supervised
             told = self._telling("known classes", training)
-            pretrain(learner, known, training, self.seed, progress=told).save(folder)
+            pretrain(learner, known, training, self.seed, progress=told).save_pretrained(folder)
 
         return cache.entry("supervised", self._setting(split=True, stage=self.budget.supervised), make)
 
@@ -126,9 +126,9 @@ class Stages:
         supervised = self.supervised()
 
         def make(folder: Path) -> None:
-            model = Model.load(supervised)
+            model = Model.from_pretrained(supervised)
             settle(model.backbone, self.task.pixels, VIEW, self.seed)
-            model.save(folder)
+            model.save_pretrained(folder)
             self._remember(model.backbone, self.task.pixels, folder)
 
         setting = {"supervised": supervised.name, "labelled": self.task.labelled, "view": VIEW}
@@ -146,7 +146,9 @@ class Stages:
             data, training = Data(images.pixels, torch.full_like(images.labels, -1)), self.budget.rotation
             fit(Learner(backbone, method), data, training, self.seed, progress=self._telling("rotation", training))
             settle(backbone, images.pixels, VIEW, self.seed)
-            Model(backbone, size=images.pixels.shape[-1], channels=images.pixels.shape[1], classes=()).save(folder)
+            Model(backbone, size=images.pixels.shape[-1], channels=images.pixels.shape[1], classes=()).save_pretrained(
+                folder
+            )
             self._remember(backbone, images.pixels, folder)
 
         setting = self._setting(split=False, stage=self.budget.rotation) | {"turns": self.budget.turns, "view": VIEW}
@@ -157,7 +159,7 @@ class Stages:
         trunk = self.rotation()
 
         def make(folder: Path) -> None:
-            whole, known = Model.load(trunk).backbone, self.task.parts.known
+            whole, known = Model.from_pretrained(trunk).backbone, self.task.parts.known
             rows = replace(self.task, labelled=True).rows[: len(known)]
             backbone: Backbone = whole
             data: Dataset = Data(known.pixels, known.labels)
@@ -168,7 +170,7 @@ class Stages:
             training = self.budget.finishing
             learner = Learner(backbone, method, training.trains)
             fit(learner, data, training, self.seed, progress=self._telling("known classes", training))
-            graduate(learner, data, known, whole).save(folder)
+            graduate(learner, data, known, whole).save_pretrained(folder)
 
         setting = self._setting(split=True, stage=self.budget.finishing) | {"trunk": trunk.name}
         return cache.entry("finished", setting, make)
@@ -186,7 +188,9 @@ class Stages:
             fit(Learner(backbone, method), data, training, self.seed, progress=self._telling("similarity", training))
             _, channels, size, _ = known.pixels.shape
             pairs = PairNet(backbone, method.pairs)
-            Model(backbone, size=size, channels=channels, classes=known.classes, similarity=pairs).save(folder)
+            Model(backbone, size=size, channels=channels, classes=known.classes, similarity=pairs).save_pretrained(
+                folder
+            )
 
         return cache.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
 
@@ -196,7 +200,7 @@ class Stages:
         with seeded(self.seed, "new"):
             backbone = SmallResNet(self.budget.width, self.budget.stride)
         backbone.normalise(*colours(pixels))
-        similarity = None if folder is None else Model.load(folder).similarity
+        similarity = None if folder is None else Model.from_pretrained(folder).similarity
         classes = self.task.parts.known.classes
         model = Model(backbone, size=pixels.shape[-1], channels=pixels.shape[1], classes=classes, similarity=similarity)
         return Start(model, backbone, Data(pixels, self.task.labels), 0.0 if folder is None else cache.seconds(folder))

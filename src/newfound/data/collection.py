@@ -32,6 +32,10 @@ class Collection(Protocol):
         """The part of its file that each is; None: all of it."""
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """Dive, burst or camera of each; "" where none was given."""
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """What could not be read, each with its reason."""
 

@@ -48,6 +48,11 @@ class Embedded:
         return self.pictures.boxes
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """Dive, burst or camera of each picture; "" where none was given."""
+        return self.pictures.groups
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """What could not be read, each with its reason."""
         return self.pictures.skipped

@@ -33,18 +33,23 @@ class Images:
     classes: tuple[str, ...]  # names of the labels
     skipped: tuple[str, ...] = ()  # files that could not be read, each with its reason
     boxes: tuple[Box | None, ...] = ()  # the part of its file that each is; left out, or None: all of it
+    groups: tuple[str, ...] = ()  # dive, burst or camera of each; left out, or "": none was given
 
     def __post_init__(self) -> None:
         if not self.boxes:
             object.__setattr__(self, "boxes", (None,) * len(self.names))
+        if not self.groups:
+            object.__setattr__(self, "groups", ("",) * len(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
 
     def pick(self, rows: Int[Tensor, " rows"]) -> "Images":
         """Some of the images, in the order of `rows`. The classes stay; what was skipped belongs to the whole."""
-        names, boxes = (tuple(all_[row] for row in rows.tolist()) for all_ in (self.names, self.boxes))
-        return Images(self.pixels[rows], names, self.labels[rows], self.classes, boxes=boxes)
+        names, boxes, groups = (
+            tuple(all_[row] for row in rows.tolist()) for all_ in (self.names, self.boxes, self.groups)
+        )
+        return Images(self.pixels[rows], names, self.labels[rows], self.classes, boxes=boxes, groups=groups)
 
     def marks(self) -> list[bytes]:
         """A fingerprint of each image's pixels."""
@@ -60,10 +65,9 @@ class Images:
         return Data(torch.cat(pixels), torch.cat([labelled.labels, hidden]))
 
     def looks(self) -> Float[Tensor, "n look"]:
-        """The pixels at a coarse size, about their mean."""
-        grey = self.pixels.float().mean(1, keepdim=True)
-        coarse = F.adaptive_avg_pool2d(grey, min(COARSE, self.pixels.shape[-1])).flatten(1)
-        return coarse - coarse.mean(1, keepdim=True)
+        """The pixels at a coarse size, about their mean; a 1 beside them makes blank images alike, and no others."""
+        coarse = F.adaptive_avg_pool2d(self.pixels.float(), min(COARSE, self.pixels.shape[-1])).flatten(1)
+        return F.pad(coarse - coarse.mean(1, keepdim=True), (0, 1), value=1.0)
 
     @property
     def alike(self) -> float:
@@ -79,7 +83,7 @@ def load(pictures: Pictures, size: int) -> Images:
     """Listed images, or the boxes in them, in memory; those that cannot be read are left out and told."""
     pixels, reasons = decode_all(pictures.files, size, pictures.boxes)
     kept = without(pictures, reasons)
-    return Images(pixels, kept.names, kept.labels, kept.classes, kept.skipped, kept.boxes)
+    return Images(pixels, kept.names, kept.labels, kept.classes, kept.skipped, kept.boxes, kept.groups)
 
 
 def arrays(

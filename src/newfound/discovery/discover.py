@@ -33,7 +33,7 @@ from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
 from newfound.discovery.sight import PIXELS, chosen, described, seen
 from newfound.errors import InputError
-from newfound.functional.metrics import accuracy, gcd_accuracy, scores, task_agnostic
+from newfound.functional.metrics import gcd_accuracy, matching, scores, task_agnostic
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
 from newfound.networks.pretrained import Trunk
@@ -70,7 +70,7 @@ def pretrain(
         keep = None if folder is None else folder / CHECKPOINT
         model = stage_one(labelled, stage, seed, eye, device=device, progress=progress, keep=keep, resume=resume)
         if folder is not None and parallel.first():
-            model.save(folder)
+            model.save_pretrained(folder)
         tell_skipped(labelled)
     return model
 
@@ -138,7 +138,7 @@ def discover(
     folders = [Path(place) for place in (known, unlabelled) if isinstance(place, str | Path)]
     if len(folders) == 2 and not any(map(is_manifest, folders)):
         check_apart(*folders)
-    start = Model.load(Path(model)) if isinstance(model, str | Path) else model
+    start = Model.from_pretrained(model) if isinstance(model, str | Path) else model
     pile = unlabelled if isinstance(unlabelled, Images) else pictures(unlabelled, labelled=False)
     taught = known if isinstance(known, Images | None) else pictures(known, labelled=True)
     eye = chosen(stage, start, [source for source in (pile, taught) if source is not None], taught is not None)
@@ -178,8 +178,8 @@ def discover(
         if number is None:
             log.info("Counting the classes.")
             estimate = how_many(start, new, labelled, run.seed)
-            number = max(1, min(estimate.classes - len(start.classes), len(new)))
-            log.info(f"Classes: {told(estimate, len(start.classes))}.")
+            number = min(estimate.classes - estimate.known, len(new))
+            log.info(f"Classes: {told(estimate)}.")
         keep = None if folder is None else folder / CHECKPOINT
         found = find(start, new, number, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
         found.count = estimate
@@ -205,15 +205,15 @@ def facts(found: Discovery, run: Run, labelled: Collection | None, command: str)
     """How a discovery was made, for people."""
     budget = training(run)
     both = "two-stage, without the labelled images" if found.model.classes else "no class is known"
-    new = len(found.centres) - found.known
+    new = len(found.centres) - len(found.known)
     if labelled is not None:
         both = f"single-stage, with {len(labelled)} labelled images"
     return {
         "command": command,
         "images": f"{len(found.paths)} unlabelled",
         "setting": both,
-        "classes": f"{new} new, given" if found.count is None else told(found.count, len(found.model.classes)),
-        "known classes": f"{found.known}, which may be in the pile too" if found.known else "not looked for",
+        "classes": f"{new} new, given" if found.count is None else told(found.count),
+        "known classes": f"{len(found.known)}, which may be in the pile too" if found.known else "not looked for",
         "backbone": described(found.model),
         "method": run.method,
         "read by": ("k-means on unit latents" if found.unit else "k-means on latents") + " of the last epoch",
@@ -229,8 +229,8 @@ def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
     Where known classes were looked for: accuracy by kind too, by one assignment (GCD's), and `named`, where a known
     class is right only under its own name.
     """
-    known, new = found.known, len(found.centres) - found.known
-    names = [*found.model.classes[:known], *sorted({*truth} - {*found.model.classes[:known]})]
+    known, new = len(found.known), len(found.centres) - len(found.known)
+    names = [*found.known, *sorted({*truth} - {*found.known})]
     labels = torch.tensor([names.index(name) for name in truth])
     guess = torch.where(found.cluster < new, found.cluster + known, found.cluster - new)
     sure = found.confidence() >= found.threshold
@@ -240,7 +240,9 @@ def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
         result |= {"known accuracy": kinds.known, "novel accuracy": kinds.novel, "named accuracy": named.all}
     result |= {"unsure": 1 - sure.double().mean().item()}
     if sure.any():
-        result |= {"sure accuracy": accuracy(labels[sure], guess[sure])}
+        of = matching(labels, guess)  # one assignment: that of all images
+        right = torch.tensor([of.get(g, -1) for g in guess.tolist()]) == labels
+        result |= {"sure accuracy": right[sure].double().mean().item()}
     return {name: value for name, value in result.items() if value == value}  # no known image: no accuracy on them
 
 

@@ -14,18 +14,22 @@ from torch import Tensor
 from newfound import methods
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
-from newfound.discovery.reading import examples, held, read, remembered, space, twins
+from newfound.discovery.reading import examples, held, located, moved, read, remembered, space, twins
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
 from newfound.discovery.trace import beginning, ending
-from newfound.errors import InputError
+from newfound.errors import InputError, listing
 from newfound.functional.cluster import Held
-from newfound.networks.model import Model
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import ENOUGH, Model
 from newfound.networks.resnet import OWN
 from newfound.training.loop import Learner, Row, estimate, fit
 from newfound.types import ALL, Problem, Training, constant, seeded
 
 log = logging.getLogger("newfound")
+
+ALL_UNSURE = 2.0
+"""A confidence that no image has."""
 
 Progress = Callable[[str, int, Row], None]
 """Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
@@ -68,14 +72,20 @@ def find(
     run = run or Run()
     check(run, len(unlabelled), classes, labelled=labelled is not None, features=isinstance(unlabelled, Embedded))
     model = copy.deepcopy(model)
-    mixed = run.mixed and len(model.classes) > 0
+    recognised = (model.told if labelled is None else model.classes) if run.mixed else ()
+    if lost := [repr(name) for name in model.classes if run.mixed and name not in recognised]:
+        log.warning(
+            f"Known classes that cannot be recognised, for they had fewer than {ENOUGH} images: {listing(lost)}. "
+            "To recognise them too, give their images (--known)."
+        )
+    seen = len(unlabelled) + (0 if labelled is None else len(labelled))
     problem = Problem(
         model.backbone.dim,
         known=len(model.classes),
         novel=classes,
         labelled=labelled is not None,
-        rows=len(unlabelled) + (0 if labelled is None else len(labelled)),
-        mixed=mixed,
+        rows=seen,
+        mixed=len(recognised) > 0 and seen >= len(model.classes) + classes,  # with fewer no class could be placed
     )
     with seeded(run.seed, "method"):
         method = methods.build(run.method, problem, model)
@@ -88,7 +98,7 @@ def find(
         seconds = estimate(learner, data, budget, device=run.device)
         log.info(f"Discovery with {run.method}: {budget.epochs} epochs of {len(data)} images, {about(seconds)}.")
     first = beginning(learner, data, run.seed, budget.epochs)
-    before = embed(model, unlabelled) if mixed and labelled is None else None
+    before = embed(model, unlabelled) if labelled is None and not isinstance(model.backbone, Adapter) else None
     rows = fit(
         learner,
         data,
@@ -102,22 +112,30 @@ def find(
     features = embed(model, unlabelled)
     unit = methods.parse(run.method)[-1].reading == "unit k-means"
     known: Held | None = None
-    if mixed and labelled is not None:
-        known = held(space(embed(model, labelled), unit), labelled.labels, len(model.classes))
-    elif before is not None:
-        known = remembered(model, before, features, unit=unit)
+    if labelled is not None:
+        latents = embed(model, labelled)
+        model = located(model, latents, labelled.labels)
+        known = held(space(latents, unit), labelled.labels, len(model.classes)) if recognised else None
+    elif model.told:
+        model = model if before is None else moved(model, before, features)
+        known = remembered(model, unit=unit, seed=run.seed) if recognised else None
     model.backbone.cpu()
     latents = space(features, unit)
     found = read(latents, classes, known, run.seed)
+    sizes = torch.bincount(found.assignment, minlength=len(found.centres))
+    if known is not None:
+        sizes[classes:] += known.counts.long()
     discovery = Discovery(
         model,
         paths=unlabelled.names,
         boxes=unlabelled.boxes,
+        groups=unlabelled.groups,
         features=features,
         centres=found.centres,
         cluster=found.assignment,
         unit=unit,
-        known=0 if known is None else len(model.classes),
+        sizes=sizes,
+        known=recognised,
         thumbnails={},
         rows=rows,
         skipped=unlabelled.skipped,
@@ -136,8 +154,10 @@ def bar(confidence: Float[Tensor, " n"], share: float | None) -> float:
     """The confidence below which an image is unsure: where it is more likely wrong than right, or that of a share."""
     if share is None:
         return 0.5
-    fewest = math.floor(share * len(confidence))
-    return confidence.sort().values[fewest].item() if fewest < len(confidence) else math.inf
+    fewest = math.floor(share * len(confidence) + 1e-9)  # .29 · 100 is a little less than 29
+    if fewest == 0:
+        return 0.0
+    return confidence.sort().values[fewest].item() if fewest < len(confidence) else ALL_UNSURE
 
 
 def near(images: Collection, away: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> dict[int, int]:

@@ -7,23 +7,23 @@ from torch import Tensor
 
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
+from newfound.discovery.reading import STAND, imagined
 from newfound.discovery.result import embed
+from newfound.errors import InputError
 from newfound.functional.counting import Count, count
 from newfound.functional.geometry import whitening
-from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
 from newfound.training.adapt import aimed
-from newfound.types import generator
 
-FEATURES, LEARNT = 10.0, 0.3
+SHRINK_FEATURES, SHRINK_LEARNT = 10.0, 0.3
 """How much a spread is shrunk before latents are whitened to be counted: a pretrained backbone's features, and latents
 of a network that learnt the known classes; decision 8."""
 
+FEWEST = 4
+"""Images among which classes can be counted, where none is known."""
+
 MOST = 100
 """New classes that are looked for, at most."""
-
-EACH = 100
-"""Points that are drawn for a known class whose images are not at hand, at most."""
 
 
 @torch.no_grad()
@@ -32,12 +32,17 @@ def how_many(model: Model, unlabelled: Collection, labelled: Collection | None, 
 
     In two stages points drawn about the known classes' means, as wide as their spread, stand for their images.
     """
+    if labelled is None and not model.told and len(unlabelled) < FEWEST:
+        raise InputError(
+            f"Found {len(unlabelled)} images, and no known class beside them; counting classes needs at least {FEWEST} "
+            "images. Give more, or say how many classes there are (--classes)."
+        )
     if isinstance(unlabelled, Embedded):
         assert isinstance(labelled, Embedded | None)
-        model = aimed(model, unlabelled, labelled, seed, FEATURES)
+        model = aimed(model, unlabelled, labelled, seed, SHRINK_FEATURES)
     metric = torch.eye(model.backbone.dim)
     if model.trunk is None and model.spread is not None:
-        metric = whitening(model.spread, LEARNT)
+        metric = whitening(model.spread, SHRINK_LEARNT)
 
     def seen(latents: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
         return F.normalize(latents @ metric, dim=1)
@@ -49,41 +54,30 @@ def how_many(model: Model, unlabelled: Collection, labelled: Collection | None, 
 def known_points(
     model: Model, labelled: Collection | None, seed: int
 ) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
-    """Latents of the known classes with their labels: of their images, or drawn where these are not at hand."""
-    adapter = model.backbone
+    """Latents of the known classes with their labels: of their images, or what stands for these where they are not at
+    hand.
+    """
     if labelled is not None:
         return embed(model, labelled), labelled.labels
-    if isinstance(adapter, Adapter) and model.statistics is not None:
-        means, within, counts = model.statistics
-        wide = adapter.matrix.T @ within @ adapter.matrix
-        return drawn((means - adapter.centre) @ adapter.matrix, wide, counts, seed)
-    if model.means is not None and model.spread is not None and model.counts is not None:
-        return drawn(model.means, model.spread, model.counts, seed)
-    return torch.zeros(0, adapter.dim), torch.zeros(0, dtype=torch.long)
+    if model.counts is None or not model.told:
+        return torch.zeros(0, model.backbone.dim), torch.zeros(0, dtype=torch.long)
+    return imagined(model, model.counts.clamp(max=STAND), seed)
 
 
-def drawn(
-    means: Float[Tensor, "known dim"], spread: Float[Tensor, "dim dim"], counts: Int[Tensor, " known"], seed: int
-) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
-    """Points of normal distributions that share a covariance, as many of each as there were images; none of a class
-    whose mean is not told. Labels count from 0 without a gap.
-    """
-    there = counts > 0
-    values, vectors = torch.linalg.eigh(spread.double())
-    root = (vectors * values.clamp(min=0).sqrt()).to(means)
-    labels = torch.arange(int(there.sum())).repeat_interleave(counts[there].clamp(max=EACH))
-    noise = torch.randn(len(labels), len(spread), generator=generator(seed, "drawn"))
-    return means[there][labels] + noise @ root.T, labels
-
-
-def told(count: Count, known: int) -> str:
+def told(count: Count) -> str:
     """The estimate in a sentence, with its reason."""
-    new, least, most = (max(1, number - known) for number in (count.classes, count.least, count.most))
-    why = {
-        "pairs": f"with {count.classes} clusters in all, as many pairs of labelled images share a cluster as a class",
-        "silhouette": f"{count.classes} clusters lie farthest apart",
-        "accuracy": f"with {count.classes} clusters in all, labelled images find their classes again best",
+    found, tried = count.classes, [tried.classes for tried in count.curve]
+    clusters = f"{found} clusters" + (" in all" if count.known else "")
+    reason = {
+        "pairs": f"with {clusters}, as many pairs of labelled images share a cluster as a class",
+        "silhouette": f"{clusters} lie farthest apart",
+        "accuracy": f"with {clusters}, labelled images find their classes again best",
     }[count.voice]
-    others = [f"{name} says {max(1, n - known)}" for name, n in count.estimates.items() if name != count.voice]
+    if count.voice == "pairs" and min(one.pairs for one in count.curve) > 0:
+        reason = f"even with {tried[-1]} clusters, the most that were tried, labelled classes share some"
+    elif count.voice == "pairs" and count.curve[0].pairs <= 0:
+        reason = f"even {tried[0]} clusters, the fewest that were tried, cut labelled classes in pieces"
+    others = [f"{name} says {n - count.known}" for name, n in count.estimates.items() if name != count.voice]
     beside = f"; {' and '.join(others)}" if others else ""
-    return f"{new} new, estimated (between {least} and {most}): {why}{beside}"
+    known = f", of {found} classes in all" if count.known else ""
+    return f"{found - count.known} new, estimated{known} (between {count.least} and {count.most}): {reason}{beside}"

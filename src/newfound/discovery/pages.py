@@ -22,9 +22,9 @@ def write_report(found: Discovery, path: Path, comparison: Sequence[tuple[str, f
 def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) -> Page:
     """What the report shows of a discovery; `comparison` sets other methods beside it (title, accuracy, NMI)."""
     shown, points = flatten(found.features.numpy(), seed=0)
-    filled = {found.group[cluster] for cluster in found.cluster.tolist()}
+    filled = {found.numbers[cluster] for cluster in found.cluster.tolist()}
     place = {number: i for i, number in enumerate(number for number in found.classes if number in filled)}
-    of = np.array([place[found.group[cluster]] for cluster in found.cluster.tolist()])
+    of = np.array([place[found.numbers[cluster]] for cluster in found.cluster.tolist()])
     table = found.assignments()
     classes = [_class(found, table, number, np.flatnonzero(of == i)) for number, i in place.items()]
     counting: dict[str, list[float]] = {}
@@ -39,12 +39,12 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
         classes=classes,
         points=points,
         assignments=of[shown],
-        captions=[found.paths[row] for row in shown],
+        captions=[found.called(int(row)) for row in shown],
         curves=_curves(found),
         counting=counting,
         tried=[] if found.count is None else [tried.classes for tried in found.count.curve],
         chosen=0 if found.count is None else found.count.classes,
-        reason="" if found.count is None else told(found.count, len(found.model.classes)),
+        reason="" if found.count is None else told(found.count),
         metrics=None if found.scores is None else {k: v for k, v in found.scores.items() if isinstance(v, float)},
         measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. "
         "The truth was used for these numbers and the captions alone, never while learning.",
@@ -57,15 +57,15 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
 def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarray) -> Found:
     ordered = table.iloc[members].sort_values("distance", kind="stable")
     kept = [
-        Exemplar(path, found.thumbnails[row].permute(1, 2, 0).numpy(), confidence)
-        for row, path, confidence in zip(ordered.index, ordered["path"], ordered["confidence"], strict=True)
+        Exemplar(found.called(int(row)), found.thumbnails[row].permute(1, 2, 0).numpy(), confidence)
+        for row, confidence in zip(ordered.index, ordered["confidence"], strict=True)
         if row in found.thumbnails
     ]
     typical = kept[: max(1, min(EXEMPLARS, len(kept) - DOUBTFUL))]
     return Found(
         name=found.names[number],
-        size=int((ordered["class"] != "unsure").sum()),
-        unsure=int((ordered["class"] == "unsure").sum()),
+        size=int((ordered["kind"] != "unsure").sum()),  # a class may be called so
+        unsure=int((ordered["kind"] == "unsure").sum()),
         known=found.kind(number) == "known",
         coherence=float(ordered["confidence"].mean()),
         exemplars=typical,

@@ -1,5 +1,7 @@
 """From latents to classes: what is known is held, the rest is found; and which images show a class best."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -7,10 +9,13 @@ from torch import Tensor
 
 from newfound.functional.cluster import Clustering, Held, held_kmeans, kmeans
 from newfound.functional.geometry import drift
+from newfound.functional.geometry import means as average
 from newfound.networks.adapter import Adapter
-from newfound.networks.model import Model
-from newfound.training.adapt import placed
+from newfound.networks.model import Model, Statistics
 from newfound.types import generator
+
+STAND = 100
+"""Points that stand for a known class whose images are not at hand."""
 
 
 def space(features: Float[Tensor, "n dim"], unit: bool) -> Float[Tensor, "n dim"]:
@@ -25,23 +30,67 @@ def held(labelled: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], known: int
 
 
 @torch.no_grad()
-def remembered(
-    model: Model, before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"], *, unit: bool
-) -> Held | None:
-    """Known classes by what stage one left of them; None where it left nothing.
+def located(model: Model, latents: Float[Tensor, "n dim"], labels: Int[Tensor, " n"]) -> Model:
+    """With the known classes' means and spread where their images lie now; an adapter's are told by its statistics."""
+    if isinstance(model.backbone, Adapter):
+        return model
+    return replace(model, **Statistics.of(latents, labels, len(model.classes))._asdict())
 
-    An adapter says itself where it puts their means now; of another backbone, which has moved since, it is guessed
-    from how it moved the pile. A mean of unit latents is shorter than 1: it is divided by their usual length.
+
+@torch.no_grad()
+def moved(model: Model, before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"]) -> Model:
+    """With the known classes' means where they are guessed to lie now that the backbone has learnt: it took them along
+    as it took images of the pile.
     """
-    if isinstance(model.backbone, Adapter) and model.statistics is not None:
-        model = placed(model)
-    if model.means is None or model.spread is None or model.counts is None or not model.counts.any():
-        return None
-    centres, counts = model.means, model.counts.to(model.means)
-    if not isinstance(model.backbone, Adapter):
-        centres = centres + drift(centres, before, after, model.spread.trace().sqrt().item())
-    length = after.norm(dim=1).mean() if unit else torch.tensor(1.0)
-    return Held(counts[:, None] * centres / length, counts)
+    if model.means is None or model.spread is None:
+        return model
+    return replace(model, means=model.means + drift(model.means, before, after, model.spread.trace().sqrt().item()))
+
+
+@torch.no_grad()
+def imagined(
+    model: Model, numbers: Int[Tensor, " known"], seed: int
+) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
+    """Latents that stand for so many images of each known class, where these are not at hand.
+
+    Drawn about the means, as wide as the spread. An adapter bends what is drawn along its axes, as it bends images.
+    Labels count the classes of which there are any.
+    """
+    adapter = model.backbone
+    if isinstance(adapter, Adapter) and model.statistics is not None:
+        centres, within, _ = model.statistics
+        wide = adapter.matrix.T @ within @ adapter.matrix
+        y, labels = drawn((centres - adapter.centre) @ adapter.matrix, wide, numbers, seed)
+        return adapter.bent(y), labels
+    assert model.means is not None
+    assert model.spread is not None
+    return drawn(model.means, model.spread, numbers, seed)
+
+
+def drawn(
+    means: Float[Tensor, "known dim"], spread: Float[Tensor, "dim dim"], counts: Int[Tensor, " known"], seed: int
+) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
+    """So many points of normal distributions that share a covariance; their means are exact. Labels count those of
+    which there are any.
+    """
+    centres, numbers = means[counts > 0], counts[counts > 0]
+    values, vectors = torch.linalg.eigh(spread.double())
+    root = (vectors * values.clamp(min=0).sqrt()).to(means)
+    labels = torch.arange(len(numbers)).repeat_interleave(numbers)
+    noise = torch.randn(len(labels), len(spread), generator=generator(seed, "drawn"))
+    noise -= average(noise, labels, len(numbers))[0][labels]
+    noise *= (numbers / (numbers - 1).clamp(min=1)).sqrt()[labels, None]
+    return centres[labels] + noise @ root.T, labels
+
+
+def remembered(model: Model, *, unit: bool, seed: int) -> Held:
+    """The classes of `model.told` as they would be held, were their images at hand."""
+    assert model.counts is not None
+    there = model.counts > 0
+    latents, labels = imagined(model, STAND * there.long(), seed)
+    centres, _ = average(space(latents, unit), labels, len(model.told))
+    counts = model.counts[there].to(centres)
+    return Held(counts[:, None] * centres, counts)
 
 
 def read(latents: Float[Tensor, "n dim"], new: int, known: Held | None, seed: int) -> Clustering:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -19,12 +19,12 @@ from torch import Tensor
 from newfound import files
 from newfound.data.collection import Collection
 from newfound.data.decoding import Box
-from newfound.data.pictures import Pictures, pictures
+from newfound.data.pictures import Pictures, at, pictures
 from newfound.data.sources import Images, load
 from newfound.discovery.reading import space
 from newfound.discovery.trace import Moment, Trace
 from newfound.errors import InputError
-from newfound.functional.calibration import Line, Trust, chance, lead, strangeness
+from newfound.functional.calibration import Line, Trust, chance, lead, strangeness, without_self
 from newfound.functional.counting import Count, Tried
 from newfound.functional.geometry import distances
 from newfound.methods.base import Sum
@@ -33,14 +33,15 @@ from newfound.training import embedding
 from newfound.training.loop import Learner, Row, survey
 
 VERSION = 3
+TENSORS = ("features", "centres", "cluster", "sizes")
 TOGETHER = 1024
 """Images of a pile whose classes are said at once."""
 
 UNSURE = -1
 """The number of the class of images that are of none for sure."""
 
-FEATURES = Trust(right=Line(6.5, -0.8), new=Line(5.9, 0.9))
-LEARNT = Trust(right=Line(4.1, -1.3), new=Line(2.1, -0.1))
+TRUST_FEATURES = Trust(right=Line(6.5, -0.8), new=Line(5.9, 0.9))
+TRUST_LEARNT = Trust(right=Line(4.1, -1.3), new=Line(2.1, -0.1))
 """What distances mean where too few classes are known to tell: on a pretrained backbone's features, and on latents of
 a network that learnt the known classes; decision 8."""
 
@@ -62,55 +63,64 @@ class Discovery:
     features: Float[Tensor, "n dim"]
     centres: Float[Tensor, "clusters dim"]
     cluster: Int[Tensor, " n"]
+    sizes: Int[Tensor, " clusters"]  # images that each centre is the mean of, labelled ones too
     unit: bool  # whether features are compared on the unit sphere
     thumbnails: dict[int, UInt8[Tensor, "channels height width"]]  # of some rows
-    known: int = 0  # how many clusters, the last ones, are the model's known classes
+    known: tuple[str, ...] = ()  # the known classes that were looked for: the last clusters are theirs
     rows: list[Row] = field(default_factory=list)  # one an epoch
     facts: dict[str, str] = field(default_factory=dict)  # how it was made, for people
     scores: dict[str, float | str] | None = None  # only where the truth is known
     truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only
     skipped: tuple[str, ...] = ()
     boxes: tuple[Box | None, ...] = ()  # the part of its file that each image is; left out, or None: all of it
+    groups: tuple[str, ...] = ()  # dive, burst or camera of each; left out, or "": none was given
     threshold: float = 0.5  # below this confidence an image is unsure
     twins: dict[int, int] = field(default_factory=dict)  # row of a near-duplicate → row of the image it nearly equals
     count: Count | None = None  # how the number of classes was estimated; None: it was given
     moments: tuple[Moment, Moment] | None = None  # before and after training, for figures; `load` leaves them on disk
     names: dict[int, str] = field(default_factory=dict)  # class number → its name
-    group: list[int] = field(default_factory=list)  # cluster → class number
+    numbers: list[int] = field(default_factory=list)  # cluster → class number
 
     def __post_init__(self) -> None:
-        if not self.group:
-            self.group = list(range(1, len(self.centres) + 1))
+        self.boxes = self.boxes or (None,) * len(self.paths)
+        self.groups = self.groups or ("",) * len(self.paths)
+        if not self.numbers:
+            self.numbers = list(range(1, len(self.centres) + 1))
             free = (name for i in itertools.count(1) if (name := f"new-{i}") not in self.model.classes)
-            names = [*itertools.islice(free, len(self.group) - self.known), *self.model.classes[: self.known]]
-            self.names = dict(zip(self.group, names, strict=True))
+            names = [*itertools.islice(free, len(self.numbers) - len(self.known)), *self.known]
+            self.names = dict(zip(self.numbers, names, strict=True))
 
     @property
     def classes(self) -> list[int]:
         """The numbers of the classes, in order."""
-        return sorted(set(self.group))
+        return sorted(set(self.numbers))
 
     def kind(self, number: int) -> str:
         """Whether a class is known or new; one that has a known cluster is known."""
-        first = len(self.group) - self.known
-        return "known" if number in self.group[first:] else "new"
+        first = len(self.numbers) - len(self.known)
+        return "known" if number in self.numbers[first:] else "new"
 
     def confidence(self) -> Float[Tensor, " n"]:
         """The chance that an image's class is right."""
-        return chance(lead(self._away(self.features), self.cluster, self._same_class()), self._trust().right)
+        return chance(lead(self._apart(), self.cluster, self._same_class()), self._trust().right)
 
     def assignments(self) -> pd.DataFrame:
         """One row an image: path, class ("unsure" where it is of none for sure), kind, confidence, chance that it is
         new, distance to its centre, the class it would be if it had to be one, and the image it nearly equals.
         """
-        table = self._table(self.paths, self.boxes, self.features, self.cluster)
-        return table.assign(twin=[self.paths[self.twins[r]] if r in self.twins else "" for r in range(len(table))])
+        listed = Listed(self.paths, self.boxes, self.groups)
+        table = self._table(listed, listed, self._away(self.features), self._apart(), self.cluster)
+        return table.assign(twin=[self.called(self.twins[r]) if r in self.twins else "" for r in range(len(table))])
+
+    def called(self, row: int) -> str:
+        """What a person recognises an image by: its path, and the box where it is but a part."""
+        return self.paths[row] + at(self.boxes[row])
 
     def summary(self) -> pd.DataFrame:
         """One row a class that has images: number, name, kind, size, share, how many more are unsure, coherence (mean
         confidence) and newness (mean chance to be new) of all these, nearest class, an exemplar.
         """
-        table = self.assignments().assign(number=[self.group[c] for c in self.cluster.tolist()])
+        table = self.assignments().assign(number=[self.numbers[c] for c in self.cluster.tolist()])
         apart = distances(self.centres)
         apart[self._same_class()] = math.inf
         lines = []
@@ -119,7 +129,7 @@ class Discovery:
             if members.empty:
                 continue
             sure = int((members["kind"] != "unsure").sum())  # a class may be called so
-            clusters = [c for c, n in enumerate(self.group) if n == number]
+            clusters = [c for c, n in enumerate(self.numbers) if n == number]
             neighbour = int(apart[clusters].min(dim=0).values.argmin())
             lines.append(
                 {
@@ -131,8 +141,8 @@ class Discovery:
                     "unsure": len(members) - sure,
                     "coherence": round(float(members["confidence"].mean()), 4),
                     "newness": round(float(members["newness"].mean()), 4),
-                    "nearest": self.names[self.group[neighbour]] if len(self.classes) > 1 else "",
-                    "exemplar": members.sort_values("distance", kind="stable")["path"].iloc[0],
+                    "nearest": self.names[self.numbers[neighbour]] if len(self.classes) > 1 else "",
+                    "exemplar": self.called(int(members.index[int(members["distance"].argmin())])),
                 }
             )
         return pd.DataFrame(lines)
@@ -155,14 +165,14 @@ class Discovery:
         into = min(numbers)
         if known := [self.names[number] for number in sorted(numbers) if self.kind(number) == "known"]:
             self.names[into] = known[0]
-        self.group = [into if number in numbers else number for number in self.group]
-        self.names = {number: name for number, name in self.names.items() if number in self.group}
+        self.numbers = [into if number in numbers else number for number in self.numbers]
+        self.names = {number: name for number, name in self.names.items() if number in self.numbers}
         return into
 
     def predict(self, images: str | Path | Images) -> pd.DataFrame:
         """The class of new images, as `assignments` has it. A folder is read, or a list of images."""
         if isinstance(images, Images):
-            return self._said(images)
+            return self._said(images, images)
         return pd.concat([table for table, _ in self.predictions(images)], ignore_index=True)
 
     def predictions(self, place: str | Path) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
@@ -171,12 +181,12 @@ class Discovery:
         skipped = listed.skipped
         for rows in torch.arange(len(listed)).split(TOGETHER):
             seen = look(self.model, listed.pick(rows))
-            yield self._said(seen), skipped + seen.skipped
+            yield self._said(seen, listed), skipped + seen.skipped
             skipped = ()
 
     def trace(self, before: Moment, after: Moment) -> Trace:
         """The two moments, with the true classes where they are known, else those that were found."""
-        found = [self.names[self.group[cluster]] for cluster in self.cluster.tolist()]
+        found = [self.names[self.numbers[cluster]] for cluster in self.cluster.tolist()]
         names = found if self.truth is None else self.truth
         classes = sorted(set(names))
         labels = torch.tensor([classes.index(names[row]) for row in after.rows.tolist()])
@@ -185,9 +195,9 @@ class Discovery:
     def save(self, folder: str | Path) -> None:
         """Write the run folder: tables, the model, and all that `load` needs."""
         folder = Path(folder)
-        self.model.save(folder / "model")
+        self.model.save_pretrained(folder / "model")
         rows = sorted(self.thumbnails)
-        tensors = {"features": self.features, "centres": self.centres, "cluster": self.cluster}
+        tensors = {name: getattr(self, name) for name in TENSORS}
         tensors |= {"thumbnail rows": torch.tensor(rows), "thumbnails": torch.stack([self.thumbnails[r] for r in rows])}
         files.write_tensors(folder / "discovery.safetensors", tensors)
         if self.moments is not None:
@@ -195,15 +205,17 @@ class Discovery:
         about = {"format": "newfound discovery", "version": VERSION} | {
             key: getattr(self, key)
             for key in (
-                *("paths", "boxes", "unit", "known", "rows", "facts", "scores", "truth", "skipped", "names", "group"),
-                *("threshold", "twins"),
+                *("paths", "boxes", "groups", "unit", "known", "rows", "facts", "scores", "truth", "skipped", "names"),
+                *("numbers", "threshold", "twins"),
             )
         }
-        about["count"] = None if self.count is None else self.count._asdict()
+        if self.count is not None:  # JSON knows no NaN
+            curve = [[None if seen != seen else seen for seen in tried] for tried in self.count.curve]
+            about["count"] = self.count._asdict() | {"curve": curve}
         files.write(folder / "assignments.csv", csv_text(self.assignments()))
         files.write(folder / "classes.csv", csv_text(self.summary()))
         files.write(folder / "metrics.csv", csv_text(pd.DataFrame(self.rows)))
-        files.write(folder / "discovery.json", json.dumps(about, indent=1, ensure_ascii=False))
+        files.write(folder / "discovery.json", json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False))
 
     @staticmethod
     def load(folder: str | Path) -> "Discovery":
@@ -225,18 +237,16 @@ class Discovery:
             tensors = load_file(folder / "discovery.safetensors")
             for key in ("names", "twins"):
                 about[key] = {int(number): value for number, value in about[key].items()}
-            if (count := about["count"]) is not None:
-                curve = tuple(Tried(*tried) for tried in count.pop("curve"))
-                about["count"] = Count(**count, curve=curve)
-            for key in ("paths", "skipped", "truth"):
+            if (count := about.get("count")) is not None:
+                curve = [[math.nan if seen is None else seen for seen in tried] for tried in count.pop("curve")]
+                about["count"] = Count(**count, curve=tuple(itertools.starmap(Tried, curve)))
+            for key in ("paths", "groups", "known", "skipped", "truth"):
                 about[key] = None if about[key] is None else tuple(about[key])
             about["boxes"] = tuple(None if box is None else Box(*box) for box in about["boxes"])
             rows, pixels = tensors["thumbnail rows"].tolist(), tensors["thumbnails"]
+            about |= {name: tensors[name] for name in TENSORS}
             return Discovery(
-                model=Model.load(folder / "model"),
-                features=tensors["features"],
-                centres=tensors["centres"],
-                cluster=tensors["cluster"],
+                model=Model.from_pretrained(folder / "model"),
                 thumbnails=dict(zip(rows, pixels, strict=True)),
                 **about,
             )
@@ -248,49 +258,55 @@ class Discovery:
             ) from error
 
     def _check(self, number: int) -> None:
-        if number not in self.group:
+        if number not in self.numbers:
             raise InputError(f"There is no class {number}; there are {', '.join(map(str, self.classes))}.")
 
     def _away(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n clusters"]:
         """Distances to all centres."""
         return torch.cdist(space(features, self.unit), self.centres)
 
+    def _apart(self) -> Float[Tensor, "n clusters"]:
+        """Those of the pile's own images, which have a part in the centres."""
+        return without_self(self._away(self.features), self.cluster, self.sizes)
+
     def _trust(self) -> Trust:
-        return self.model.trust or (LEARNT if self.model.trunk is None else FEATURES)
+        return self.model.trust or (TRUST_LEARNT if self.model.trunk is None else TRUST_FEATURES)
 
     def _same_class(self) -> Tensor:
-        group = torch.tensor(self.group)
-        return group[:, None] == group
+        numbers = torch.tensor(self.numbers)
+        return numbers[:, None] == numbers
 
-    def _said(self, images: Collection) -> pd.DataFrame:
-        features = embed(self.model, images)
-        cluster = self._away(features).argmin(dim=1)
-        return self._table(images.names, images.boxes, features, cluster)
+    def _said(self, images: Collection, listed: Collection | Pictures) -> pd.DataFrame:
+        """What is said of new images, some of those listed."""
+        away = self._away(embed(self.model, images))
+        return self._table(Listed.of(images), Listed.of(listed), away, away, away.argmin(dim=1))
 
     def _table(
         self,
-        paths: Sequence[str],
-        boxes: Sequence[Box | None],
-        features: Float[Tensor, "n dim"],
+        images: "Listed",
+        listed: "Listed",
+        away: Float[Tensor, "n clusters"],
+        apart: Float[Tensor, "n clusters"],
         cluster: Int[Tensor, " n"],
     ) -> pd.DataFrame:
-        """What is said of images: distance is that to the centre of their own cluster."""
-        away = self._away(features)
-        right = chance(lead(away, cluster, self._same_class()), self._trust().right)
-        new = torch.tensor([self.kind(number) == "new" for number in self.group])
-        newness = chance(strangeness(away, new), self._trust().new)
-        guess = [self.group[c] for c in cluster.tolist()]
+        """What is said of some of the listed images, which decide on columns: by distances, as they are (`away`) and as
+        they are judged (`apart`).
+        """
+        right = chance(lead(apart, cluster, self._same_class()), self._trust().right)
+        new = torch.tensor([self.kind(number) == "new" for number in self.numbers])
+        newness = chance(strangeness(apart, new), self._trust().new)
+        guess = [self.numbers[c] for c in cluster.tolist()]
         number = [UNSURE if confidence < self.threshold else g for g, confidence in zip(guess, right, strict=True)]
-        places: dict[str, list[float]] = {}
-        if any(boxes):
-            places = {
-                side: [math.nan if box is None else box[i] for box in boxes] for i, side in enumerate(Box._fields)
-            }
+        where: dict[str, list[Any]] = {"path": list(images.paths)}
+        if any(listed.boxes):
+            for i, side in enumerate(Box._fields):
+                where[side] = [math.nan if box is None else box[i] for box in images.boxes]
+        if any(listed.groups):
+            where["group"] = list(images.groups)
         names, kinds = self.names | {UNSURE: "unsure"}, {n: self.kind(n) for n in self.names} | {UNSURE: "unsure"}
         own = away.gather(1, cluster[:, None])[:, 0]
         return pd.DataFrame(
-            {"path": list(paths)}
-            | places
+            where
             | {
                 "class": [names[n] for n in number],
                 "kind": [kinds[n] for n in number],
@@ -300,6 +316,19 @@ class Discovery:
                 "guess": [names[n] for n in guess],
             }
         )
+
+
+class Listed(NamedTuple):
+    """What is known of images before anybody looks at them."""
+
+    paths: tuple[str, ...]
+    boxes: tuple[Box | None, ...]
+    groups: tuple[str, ...]
+
+    @staticmethod
+    def of(images: Collection | Pictures) -> "Listed":
+        """That of images."""
+        return Listed(images.names, images.boxes, images.groups)
 
 
 def look(model: Model, listed: Pictures) -> Collection:

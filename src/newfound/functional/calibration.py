@@ -73,6 +73,21 @@ def strangeness(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " centr
     return ratio(known, novel)
 
 
+def without_self(
+    distances: Float[Tensor, "n centres"], own: Int[Tensor, " n"], sizes: Int[Tensor, " centres"]
+) -> Float[Tensor, "n centres"]:
+    """Distances as if no image had drawn its own centre towards itself.
+
+        ‖x − (m c − x) / (m − 1)‖ = m / (m − 1) ‖x − c‖,   c the mean of m images, x among them
+
+    `sizes` are these m. The centre of an image alone is gone with it: ∞. Else it would be the surest of all.
+    """
+    m = sizes.to(distances)[own]
+    apart = distances.gather(1, own[:, None])[:, 0]
+    longer = torch.where(m > 1, apart * m / (m - 1), math.inf)
+    return distances.scatter(1, own[:, None], longer[:, None])
+
+
 def ratio(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """log(a / b); 0 where both are 0, and where both are without end."""
     least = torch.finfo(a.dtype).tiny

@@ -38,6 +38,7 @@ class Count(NamedTuple):
     """How many classes there are in all: the estimate, its interval, and all that spoke for and against it."""
 
     classes: int
+    known: int  # how many of them are labelled
     least: int
     most: int
     voice: Voice  # which of the estimates it is
@@ -97,6 +98,7 @@ def count(
     found = max(round(math.exp(tops[voice])), known + 1)
     return Count(
         found,
+        known,
         max(math.floor(found * (1 - share)), known + 1),
         math.ceil(found * (1 + share)),
         voice,

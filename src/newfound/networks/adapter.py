@@ -44,7 +44,11 @@ class Adapter(Backbone):
 
     def place(self, tempered: Float[Tensor, "n inputs"]) -> Float[Tensor, "n dim"]:
         """Latents of what is tempered already, such as class means."""
-        u = F.normalize((tempered - self.centre) @ self.matrix, dim=1)
+        return self.bent((tempered - self.centre) @ self.matrix)
+
+    def bent(self, y: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
+        """Latents of what lies along the axes already."""
+        u = F.normalize(y, dim=1)
         return u + self.stages[0](u)
 
     def settings(self) -> dict[str, Any]:

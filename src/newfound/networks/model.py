@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from newfound import files
 from newfound.errors import InputError
 from newfound.functional.calibration import Line, Trust
+from newfound.functional.geometry import covariance, means
 from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone, still
 from newfound.networks.pretrained import Trunk, rebuilt
@@ -37,6 +38,13 @@ class Statistics(NamedTuple):
     means: Float[Tensor, "known features"]
     spread: Float[Tensor, "features features"]  # shared within-class covariance
     counts: Int[Tensor, " known"]  # images that each mean is of
+
+    @staticmethod
+    def of(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], classes: int) -> "Statistics":
+        """Those of labelled rows."""
+        centres, counts = means(x, labels, classes)
+        spread, enough = covariance(x, labels, centres), counts >= ENOUGH
+        return Statistics(centres * enough[:, None], spread, (counts * enough).long())
 
 
 ENOUGH = 5
@@ -60,10 +68,18 @@ class Model:
     statistics: Statistics | None = None  # of its features
     trust: Trust | None = None  # what distances to centres mean, where known classes could tell
 
-    def save(self, folder: Path) -> None:
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The known classes whose mean it has: those that can be told without their images."""
+        if self.means is None or self.spread is None or self.counts is None:
+            return ()
+        return tuple(name for name, count in zip(self.classes, self.counts.tolist(), strict=True) if count)
+
+    def save_pretrained(self, folder: str | Path) -> None:
         """Write `model.safetensors`, `model.json` and a card, and the trunk's weights, so that no hub is needed to load
         it.
         """
+        folder = Path(folder)
         about = {
             "format": "newfound model",
             "version": VERSION,
@@ -93,8 +109,9 @@ class Model:
         files.write(folder / "model.json", json.dumps(about, indent=1, ensure_ascii=False))
 
     @staticmethod
-    def load(folder: Path) -> "Model":
+    def from_pretrained(folder: str | Path) -> "Model":
         """Read a model folder; a folder that is none, another version's or damaged is refused."""
+        folder = Path(folder)
         about = _about(folder)
         try:
             tensors = load_file(folder / "model.safetensors")

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from newfound.data.embedded import Embedded
 from newfound.functional.axes import SHRINK, Moments, axes, class_moments, moments, tempered, together
-from newfound.functional.calibration import Trust, lead, platt, strangeness
+from newfound.functional.calibration import Trust, lead, platt, strangeness, without_self
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import matching
 from newfound.networks.adapter import Adapter
-from newfound.networks.model import ENOUGH, Model, Statistics
+from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import Trunk
 from newfound.types import generator, seeded
 
@@ -32,14 +32,15 @@ how many directions.
 """
 
 
+SPOKEN = 100
+"""Images, over all rounds, below which what distances mean is not learnt from them."""
+
+
 def measured(labelled: Embedded, trunk: Trunk, seed: int = 0) -> Model:
     """What is known of labelled pictures, in a form that holds none of them."""
     x, labels, classes = tempered(labelled.features()), labelled.labels, labelled.classes
-    centres, counts = means(x, labels, len(classes))
-    spread = covariance(x, labels, centres)
-    enough = counts >= ENOUGH
-    statistics = Statistics(centres * enough[:, None], spread, (counts * enough).long())
-    adapter = _adapter(moments(x), spread, seed)
+    statistics = Statistics.of(x, labels, len(classes))
+    adapter = _adapter(moments(x), statistics.spread, seed)
     trust = pretended(x, labels, seed)
     return placed(Model(adapter, trunk.size, 3, classes, trunk=trunk, statistics=statistics, trust=trust))
 
@@ -111,25 +112,26 @@ def outcome(
     known, classes = int(labels.max()) + 1, int(truth.max()) + 1
     pile, truth = u[~taught], truth[~taught]
     centres, cluster, *_ = semi_supervised_kmeans(u, labels, classes, random)
-    cluster = cluster[~taught]
-    apart, names = torch.cdist(pile, centres), matching(truth, cluster)
+    sizes, cluster = torch.bincount(cluster, minlength=classes), cluster[~taught]
+    apart, names = without_self(torch.cdist(pile, centres), cluster, sizes), matching(truth, cluster)
     right = [names.get(own) == label for own, label in zip(cluster.tolist(), truth.tolist(), strict=True)]
     alone, new = torch.eye(classes, dtype=torch.bool), torch.arange(classes) >= known
     return Scores(lead(apart, cluster, alone), torch.tensor(right), strangeness(apart, new), truth >= known)
 
 
-def trusted(scores: Sequence[Scores]) -> Trust:
-    """What such scores mean.
+def trusted(scores: Sequence[Scores]) -> Trust | None:
+    """What such scores mean; None where too few images say it, or where they say that nearer is worse.
 
     Half-way between two, at a score of 0, it may be either: without two images that say so, scores would mean nothing
     wherever all was right.
     """
     near, right, strange, new = (torch.cat(parts) for parts in zip(*scores, strict=True))
     halfway, either = near.new_zeros(2), torch.tensor([True, False])
-    return Trust(
+    found = Trust(
         platt(torch.cat([near, halfway]), torch.cat([right, either])),
         platt(torch.cat([strange, halfway]), torch.cat([new, either])),
     )
+    return found if len(near) >= SPOKEN and min(line.slope for line in found) > 0 else None
 
 
 def _adapter(

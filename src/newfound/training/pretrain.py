@@ -9,10 +9,9 @@ from torch import Tensor
 
 from newfound.data.batches import Data, Dataset
 from newfound.data.sources import Images
-from newfound.functional.geometry import covariance, means
 from newfound.methods.stage_one import TRAINING, Supervised
 from newfound.networks.backbone import Backbone
-from newfound.networks.model import ENOUGH, Model
+from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit, silent, survey
 from newfound.types import Problem, Training, seeded
@@ -42,8 +41,6 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
     """
     assert isinstance(learner.method, Supervised)
     features, labels = survey(learner, data)
-    centres, counts = means(features, labels, len(labelled.classes))
-    enough = counts >= ENOUGH
     _, channels, size, _ = labelled.pixels.shape
     return Model(
         backbone,
@@ -51,9 +48,7 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
         channels=channels,
         classes=labelled.classes,
         head=learner.method.head,
-        means=centres * enough[:, None],
-        counts=(counts * enough).long(),
-        spread=covariance(features, labels, centres),
+        **Statistics.of(features, labels, len(labelled.classes))._asdict(),
     )
 
 

@@ -1,0 +1,68 @@
+# %% [markdown]
+# # From two folders to a table
+#
+# You have images of some kinds in folders, and a pile that nobody has looked through: partly kinds you know, partly new
+# ones. Put your own two folders here and leave the second cell out: it writes drawings that come with newfound
+# (Google's *Quick, Draw!*, CC BY 4.0) as files, six known kinds, and a pile of three of these and three others.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+import newfound
+from newfound.data.sources import doodles
+
+place = Path(tempfile.mkdtemp())
+known, pile = place / "known", place / "pile"
+
+# %%
+drawings = doodles("spare")
+for kind, first, folder in [(kind, 0, known) for kind in range(6)] + [(kind, 20, pile) for kind in range(3, 9)]:
+    for number in range(first, first + 20):
+        file = folder / drawings.classes[kind] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawings.pixels[100 * kind + number, 0].numpy()).resize((112, 112)).save(file)
+
+# %% [markdown]
+# The pile lies in folders too, but discovery does not look at their names; we use them at the end to see how well it
+# went. One call does the work: features of a pretrained network, training, reading.
+
+# %%
+run = newfound.discover(known=known, unlabelled=pile, classes=3)
+run.summary()
+
+# %% [markdown]
+# Known kinds have their names, new ones a number. `coherence` is the mean confidence of a class, `newness` the mean
+# chance that its images are of no known kind. Images that are more likely wrong than right are `unsure`:
+
+# %%
+table = run.assignments()
+table[["path", "class", "kind", "confidence", "newness", "guess"]].sample(8, random_state=0)
+
+# %% [markdown]
+# What the pile really was (rows), and what was found (columns):
+
+# %%
+pd.crosstab(table["path"].str.split("/").str[0].rename("really"), table["class"].rename("found"))
+
+# %% [markdown]
+# Where you cannot say how many new kinds there are, leave `classes` out. The number is then estimated, and an interval
+# says how well it could be; with as few images as here it is wide, and the report shows the curve it comes from.
+
+# %%
+guess = newfound.discover(known=known, unlabelled=pile, run=newfound.Run(epochs=0))
+print(guess.facts["classes"])
+
+# %% [markdown]
+# Name what you recognise, keep the run, and ask it about images it has never seen. `newfound report` makes a page of
+# the run folder that shows every class with its most typical images.
+
+# %%
+largest = run.summary().query("kind == 'new'")["class"].iloc[0]
+run.rename(largest, "my new kind")
+run.save(place / "run")
+later = newfound.Discovery.load(place / "run").predict(pile)
+later["class"].value_counts()
