@@ -23,6 +23,7 @@ lint: $(VENV)/developed
 	$(BIN)/lint-imports
 
 docs: $(VENV)/documented
+	PYTHONWARNINGS=ignore $(BIN)/jupytext --to notebook --set-kernel python3 --execute -o docs/notebook.ipynb docs/notebook.py
 	$(BIN)/zensical build
 
 install: $(VENV)/developed

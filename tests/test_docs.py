@@ -1,8 +1,11 @@
 """What the pages claim is what the results say."""
 
 import importlib.util
+import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,23 @@ def test_no_page_or_source_names_an_absolute_path_of_a_machine():
         path = ROOT / name
         if path.suffix in {".md", ".py", ".toml", ".json", ".yml"} and path.is_file() and path != Path(__file__):
             assert not re.search(r"(?<![\w/])/(?:home|root|work|Users)/", path.read_text(encoding="utf-8")), name
+
+
+@pytest.mark.processes
+def test_the_notebook_is_its_script_executed_and_the_script_runs(tmp_path):
+    script, notebook = ROOT / "docs/notebook.py", json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))
+    cells = re.split(r"^# %%(?: \[markdown\])?\n", script.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(cells) == len(notebook["cells"])
+    for text, cell in zip(cells, notebook["cells"], strict=True):
+        lines = "".join(cell["source"])
+        said = text.strip() if cell["cell_type"] == "code" else re.sub(r"^# ?", "", text.strip(), flags=re.MULTILINE)
+        assert lines == said, "docs/notebook.ipynb is stale: run make docs"
+        assert all(output["output_type"] != "error" for output in cell.get("outputs", ()))
+    assert sum(bool(cell.get("outputs")) for cell in notebook["cells"]) >= 4
+    caches = {"NEWFOUND_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=os.environ | caches, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d+ new, estimated, of \d+ classes in all", done.stdout)
+    assert len(list(tmp_path.rglob("assignments.csv"))) == 1

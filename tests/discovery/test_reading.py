@@ -41,6 +41,14 @@ def test_new_classes_come_first_the_largest_before_then_known_ones_in_their_orde
     assert torch.equal(torch.cdist(x, found.centres).argmin(1), found.assignment)
 
 
+@pytest.mark.parametrize("known", [None, Held(torch.zeros(1, 4), torch.ones(1))])
+def test_the_same_seed_reads_the_same_and_another_seed_may_read_a_fog_otherwise(known):
+    fog = torch.randn(80, 4, generator=generator("fog"))
+    first, again, other = (read(fog, 14, known, seed).assignment for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
 def test_a_known_class_of_which_nothing_is_in_the_pile_stays_where_it_was():
     x = heap([[-9, 0], [0, 10]], [9, 9])
     found = read(x, 1, KNOWN, seed=0)

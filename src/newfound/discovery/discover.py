@@ -229,10 +229,8 @@ def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
     Where known classes were looked for: accuracy by kind too, by one assignment (GCD's), and `named`, where a known
     class is right only under its own name.
     """
-    known, new = len(found.known), len(found.centres) - len(found.known)
-    names = [*found.known, *sorted({*truth} - {*found.known})]
-    labels = torch.tensor([names.index(name) for name in truth])
-    guess = torch.where(found.cluster < new, found.cluster + known, found.cluster - new)
+    labels, guess = numbered(found, truth)
+    known = len(found.known)
     sure = found.confidence() >= found.threshold
     result = scores(labels, guess, len(found.centres))
     if known:
@@ -244,6 +242,14 @@ def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
         right = torch.tensor([of.get(g, -1) for g in guess.tolist()]) == labels
         result |= {"sure accuracy": right[sure].double().mean().item()}
     return {name: value for name, value in result.items() if value == value}  # no known image: no accuracy on them
+
+
+def numbered(found: Discovery, truth: Sequence[str]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+    """True and found classes as numbers: the known ones that were looked for first, by the same numbers."""
+    names = [*found.known, *sorted({*truth} - {*found.known})]
+    new = len(found.centres) - len(found.known)
+    guess = torch.where(found.cluster < new, found.cluster + len(found.known), found.cluster - new)
+    return torch.tensor([names.index(name) for name in truth]), guess
 
 
 def versions() -> str:
