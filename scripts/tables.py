@@ -3,6 +3,7 @@
 python scripts/tables.py
 """
 
+import importlib
 import json
 import re
 import sys
@@ -138,13 +139,11 @@ def trust() -> str:
     return "\n".join(lines)
 
 
-def clipart() -> str:
-    """What docs/clipart.py found."""
-    found = json.loads((ROOT / "results/clipart.json").read_text(encoding="utf-8"))
+def shown(name: str) -> str:
+    """What a script in docs found, as it prints it."""
+    found = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
     sys.path.append(str(ROOT / "docs"))
-    from clipart import table
-
-    return str(table(pd.DataFrame(found["rows"])))
+    return str(importlib.import_module(name).table(pd.DataFrame(found["rows"])))
 
 
 TABLES = {
@@ -156,9 +155,10 @@ TABLES = {
     "methods": method_list,
     "chosen": chosen,
     "axes": axes,
-    "counting": counting,
+    "shrunk": counting,
     "lines": trust,
-    "clipart": clipart,
+    "clipart": lambda: shown("clipart"),
+    "counting": lambda: shown("counting"),
 }
 PARTS = ("comparison", "gains", "separation", "costs")
 

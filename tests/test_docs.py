@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import need
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -71,3 +73,21 @@ def test_the_notebook_is_its_script_executed_and_the_script_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d+ new, estimated, of \d+ classes in all", done.stdout)
     assert len(list(tmp_path.rglob("assignments.csv"))) == 1
+
+
+@pytest.mark.processes
+def test_the_script_on_clip_art_goes_from_pictures_to_its_table(tmp_path):
+    need(Path("/usr/share/openclipart/png").is_dir(), "Debian's openclipart-png is not installed")
+    small = "--splits", "1", "--seeds", "1", "--most", "10", "--epochs", "1", "--output", str(tmp_path / "small.json")
+    caches = {"NEWFOUND_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    line = [sys.executable, ROOT / "docs/clipart.py", *small]
+    done = subprocess.run(line, capture_output=True, text=True, env=os.environ | caches, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "small.json").read_text())["rows"]
+    assert {row["row"] for row in rows} >= {"k-means", "no training", "one stage", "two stages", "estimated"}
+    for row in rows:
+        assert 1 / 16 < row["all"] < 1
+        assert (
+            row["with labelled"] > row["all"] or row["row"] == "k-means"
+        )  # labelled pictures are held in their classes
+    assert "Two stages minus one: " in done.stdout

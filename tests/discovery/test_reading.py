@@ -49,6 +49,13 @@ def test_the_same_seed_reads_the_same_and_another_seed_may_read_a_fog_otherwise(
     assert not torch.equal(first, other)
 
 
+def test_of_equal_images_every_class_that_was_asked_for_has_a_centre_though_one_has_them_all():
+    for known, first in ((None, 0), (KNOWN, 2)):
+        found = read(torch.full((6, 2), -9.0), 3, known, seed=0)
+        assert torch.bincount(found.assignment, minlength=3 + first).tolist() == [6, 0, 0] + [0] * first
+        assert found.centres.shape == (3 + first, 2)
+
+
 def test_a_known_class_of_which_nothing_is_in_the_pile_stays_where_it_was():
     x = heap([[-9, 0], [0, 10]], [9, 9])
     found = read(x, 1, KNOWN, seed=0)
