@@ -76,7 +76,7 @@ def test_scores_that_separate_perfectly_are_trusted_but_one_in_so_many(gap):
 def test_another_unit_of_the_score_changes_the_slope_alone():
     score, happened = outcomes(1.5, -0.5, 500)
     slope, offset = platt(score, happened)
-    for unit in (0.1, 8.0):
+    for unit in (0.001, 0.1, 8.0):
         found = platt(unit * score, happened)
         assert found.slope * unit == pytest.approx(slope, rel=1e-6)
         assert found.offset == pytest.approx(offset, rel=1e-6)

@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -35,11 +36,17 @@ def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int =
     t = torch.where(happened, (yes.sum() + 1) / (yes.sum() + 2), 1 / ((1 - yes).sum() + 2))
     design = torch.stack([s, torch.ones_like(s)], 1)
     line = torch.zeros(2, dtype=torch.float64)
+
+    def surprise(line: Tensor) -> Tensor:
+        return (F.softplus(design @ line) - t * (design @ line)).sum()
+
     for _ in range(steps):
         p = torch.sigmoid(design @ line)
         bend = design.T @ (design * (p * (1 - p))[:, None]) + 1e-9 * torch.eye(2, dtype=torch.float64)
         step = torch.linalg.solve(bend, design.T @ (t - p))
-        line = line + step * (5 / step.norm()).clamp(max=1.0)  # a long step may leave the hill it is on
+        while surprise(line + step) > surprise(line) and step.norm() > 1e-9:
+            step = step / 2  # a long step may leave the hill it is on
+        line = line + step
         if step.norm() < 1e-9:
             break
     return Line(*line.tolist())
