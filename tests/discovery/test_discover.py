@@ -193,9 +193,11 @@ def test_a_pile_of_which_nothing_can_be_read_is_refused(place, tmp_path):
 
 def test_a_class_of_which_nothing_can_be_read_is_refused(place, tmp_path):
     write_doodles(tmp_path / "known", KNOWN, each=2, scale=4)
-    (tmp_path / "known" / "broken").mkdir()
-    (tmp_path / "known" / "broken" / "1.png").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="Classes without a readable image: 'broken'"):
+    for file in ("broken/1.png", "another/1.png", "another/2.png", "another/3.png", "another/4.png"):
+        (tmp_path / "known" / file).parent.mkdir(exist_ok=True)
+        (tmp_path / "known" / file).write_bytes(b"nothing")
+    write_doodles(tmp_path / "known/another", [0], each=1, scale=4)
+    with pytest.raises(InputError, match=r"Classes without a readable image: 'broken'.*Found: 'broken/1\.png'"):
         pretrain(tmp_path / "known", stage=STAGE)
 
 

@@ -68,8 +68,9 @@ def check_read(found: Collection, listed: int) -> None:
             f"JPEG or PNG. Found: {listing(found.skipped)}."
         )
     read = set(found.labels.tolist())
-    if lost := [repr(name) for label, name in enumerate(found.classes) if label not in read]:
+    if lost := [name for label, name in enumerate(found.classes) if label not in read]:
+        theirs = [line for line in found.skipped if any(f"{name}/" in line for name in lost)]
         raise InputError(
-            f"Classes without a readable image: {listing(lost)}. Needed: one or more of each. Replace the files, or "
-            f"take the classes away. Found: {listing(found.skipped)}."
+            f"Classes without a readable image: {listing(map(repr, lost))}. Needed: one or more of each. Replace the "
+            f"files, or take the classes away. Found: {listing(theirs or found.skipped)}."
         )
