@@ -193,8 +193,8 @@ def test_a_folder_that_cannot_be_used_is_refused_with_what_was_found(tmp_path, l
     ("labelled", "make", "found"),
     [
         (True, broken, "Classes without a readable image: 'whelk'. Needed: one or more of each."),
-        (True, broken, "Found: 'crab/2.png': the file is empty, 'whelk/0.jpg': the file is empty, 'whelk/1.jpg"),
-        (True, broken, "'whelk/1.jpg': the file is empty and 3 more."),
+        (True, broken, "Found: 'whelk/0.jpg': the file is empty, 'whelk/1.jpg': the file is empty, 'whelk/2.jpg"),
+        (True, broken, "'whelk/2.jpg': the file is empty and 2 more."),
         (False, all_broken, "None of the 5 images"),
         (False, all_broken, "Found: '0.jpg': not an image that Pillow knows"),
         (False, all_broken, "and 2 more"),
