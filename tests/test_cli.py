@@ -21,7 +21,7 @@ from tests.data.pictures import write_doodles
 
 pytestmark = pytest.mark.processes
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
-SAID = ["path", "class", "kind", "confidence", "newness", "distance", "guess"]
+SAID = ["path", "class", "number", "kind", "confidence", "newness", "distance", "guess"]
 
 
 @pytest.fixture(scope="module")

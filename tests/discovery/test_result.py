@@ -170,7 +170,7 @@ def test_known_classes_come_last_under_their_names_and_new_ones_avoid_these(mixe
 
 def test_a_table_says_of_every_image_what_a_loop_over_centres_says(mixed):
     table = mixed.assignments()
-    assert list(table) == ["path", "class", "kind", "confidence", "newness", "distance", "guess", "twin"]
+    assert list(table) == ["path", "class", "number", "kind", "confidence", "newness", "distance", "guess", "twin"]
     for row, line in table.iterrows():
         d = [math.dist(mixed.features[row].tolist(), centre) for centre in mixed.centres.tolist()]
         own = min(range(5), key=d.__getitem__)
@@ -182,7 +182,8 @@ def test_a_table_says_of_every_image_what_a_loop_over_centres_says(mixed):
         assert line["newness"] == pytest.approx(new, abs=1e-4)
         assert line["distance"] == pytest.approx(d[own], abs=1e-4)
         assert line["guess"] == name
-        assert (line["class"], line["kind"]) == ((name, kind) if right >= 0.6 else ("unsure", "unsure"))
+        said = (name, own + 1, kind) if right >= 0.6 else ("unsure", -1, "unsure")
+        assert (line["class"], line["number"], line["kind"]) == said
     assert set(table["kind"]) == {"known", "new", "unsure"}
     assert mixed.confidence().tolist() == pytest.approx(table["confidence"].tolist(), abs=1e-4)
 

@@ -105,8 +105,9 @@ class Discovery:
         return chance(lead(self._apart(), self.cluster, self._same_class()), self._trust().right)
 
     def assignments(self) -> pd.DataFrame:
-        """One row an image: path, class ("unsure" where it is of none for sure), kind, confidence, chance that it is
-        new, distance to its centre, the class it would be if it had to be one, and the image it nearly equals.
+        """One row an image: path, class and its number ("unsure" and −1 where it is of none for sure), kind,
+        confidence, chance that it is new, distance to its centre, the class it would be if it had to be one, and the
+        image it nearly equals.
         """
         listed = Listed(self.paths, self.boxes, self.groups)
         table = self._table(listed, listed, self._away(self.features), self._apart(), self.cluster)
@@ -120,12 +121,12 @@ class Discovery:
         """One row a class that has images: number, name, kind, size, share, how many more are unsure, coherence (mean
         confidence) and newness (mean chance to be new) of all these, nearest class, an exemplar.
         """
-        table = self.assignments().assign(number=[self.numbers[c] for c in self.cluster.tolist()])
+        table, guessed = self.assignments(), torch.tensor(self.numbers)[self.cluster].numpy()
         apart = distances(self.centres)
         apart[self._same_class()] = math.inf
         lines = []
         for number in self.classes:
-            members = table[table["number"] == number]
+            members = table[guessed == number]
             if members.empty:
                 continue
             sure = int((members["kind"] != "unsure").sum())  # a class may be called so
@@ -309,6 +310,7 @@ class Discovery:
             where
             | {
                 "class": [names[n] for n in number],
+                "number": number,
                 "kind": [kinds[n] for n in number],
                 "confidence": [round(value, 4) for value in right.tolist()],
                 "newness": [round(value, 4) for value in newness.tolist()],
