@@ -10,11 +10,12 @@ from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
 from sklearn.datasets import load_sample_images
+from torch import nn
 
 from newfound.errors import InputError
 from newfound.networks import pretrained
-from newfound.networks.pretrained import LITE, rebuilt, trunk, usable
-from newfound.types import generator
+from newfound.networks.pretrained import LITE, folded, rebuilt, trunk, usable
+from newfound.types import generator, seeded
 from newfound.vision import vision
 
 
@@ -201,3 +202,53 @@ def test_a_missing_package_is_told_with_the_way_to_get_it(monkeypatch):
 
 def _colours(lite):
     return lite.settings()["mean"], lite.settings()["std"]
+
+
+def test_folded_it_says_the_same_without_any_batch_norm(lite):
+    quick, images = lite.folded(), photographs(lite.size)
+    torch.testing.assert_close(quick(images), lite(images), atol=1e-4, rtol=1e-4)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
+    assert any(isinstance(module, nn.BatchNorm2d) for module in lite.modules())  # the trunk itself is left as it was
+    assert quick.settings() == lite.settings()
+
+
+@pytest.mark.parametrize("name", ["resnet10t", "mobilenetv3_small_050", "regnetx_002"])
+def test_other_families_are_folded_to_the_same_too(name):
+    with seeded("folded"):
+        network = vision("timm").create_model(name, num_classes=0).eval()
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
+                module.weight.data.uniform_(0.5, 2)
+                module.bias.data.normal_()
+    images = torch.rand(2, 3, 64, 64, generator=generator("images"))
+    quick = folded(network, 64)
+    assert quick is not network
+    torch.testing.assert_close(quick(images), network(images), atol=1e-3, rtol=1e-3)
+
+
+class Backwards(nn.Module):
+    """Lists a BatchNorm behind its convolution, and uses it before."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.norm.running_mean += 1
+
+    def forward(self, x):
+        return self.conv(self.norm(x)).mean((2, 3))
+
+
+def test_where_modules_are_used_in_another_order_than_listed_nothing_is_folded():
+    network = Backwards()
+    assert folded(network, 8) is network
+
+
+def test_a_convolution_s_own_bias_is_folded_with_it():
+    network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.Flatten())
+    network[1].running_mean += 2
+    network[1].weight.data *= 3
+    quick, noise = folded(network, 8), torch.rand(2, 3, 8, 8)
+    assert not isinstance(quick[1], nn.BatchNorm2d)
+    torch.testing.assert_close(quick(noise), network.eval()(noise))

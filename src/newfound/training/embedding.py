@@ -45,7 +45,7 @@ def embed(
     `progress` is told how many are done.
     """
     store = Store(cache.root() / "features" / f"{trunk.digest}-{VIEW}-{AUGMENTED}", 1 + AUGMENTED, trunk.dim)
-    eye = trunk.to(accelerator(device).device)
+    eye = trunk.to(accelerator(device).device).folded()
     keys: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
