@@ -36,14 +36,16 @@ def locked(root: Path, *names: str) -> Iterator[Path]:
     person = os.geteuid()
     try:
         with chdir(root):
-            if person == 0:
-                try:
-                    os.seteuid(65534)
-                except OSError:
-                    need(False, "root, who may open everything, cannot become somebody else here")
-            yield Path()
+            try:
+                if person == 0:
+                    try:
+                        os.seteuid(65534)
+                    except OSError:
+                        need(False, "root, who may open everything, cannot become somebody else here")
+                yield Path()
+            finally:
+                os.seteuid(person)  # before we leave: somebody else may not enter the folder that we came from
     finally:
-        os.seteuid(person)
         for name in names:
             (root / name).chmod(0o755)
 
