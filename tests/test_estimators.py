@@ -313,6 +313,7 @@ def test_where_everything_is_labelled_nothing_is_new(rays):
         (np.array(["a", "new-1", "new-3", "-1"]), ["a", "new-1", "new-3", "new-2", "new-4", "new-5"]),
         (np.array([3, 10, 7, -1]), [3, 7, 10, 11, 12, 13]),
         (np.array([-7, -2, -5, -1]), [-7, -5, -2, 0, 1, 2]),
+        (np.array([3, 127, 7, -1], dtype=np.int8), [3, 7, 127, 128, 129, 130]),
         (np.array([0.5, 2.0, 1.0, -1.0]), [0.5, 1.0, 2.0, 3.0, 4.0, 5.0]),
     ],
 )

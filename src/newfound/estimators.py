@@ -118,7 +118,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     ) -> int:
         """Train the model's adapter; the number of epochs. Two-stage methods see unlabelled rows alone."""
         recipes = methods.parse(name)
-        single = problem.known > 0 and all(recipe.labelled != "unused" for recipe in recipes)
+        single = problem.known > 0 and all(recipe.suits(labelled=True) for recipe in recipes)
         part = torch.arange(len(rows)) if single else (labels < 0).nonzero()[:, 0]
         room = len(part) >= problem.classes  # with fewer rows not every class could be placed
         problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0 and room)
@@ -268,14 +268,12 @@ def whole(name: str, value: Any, least: int) -> int:
 def check(name: str, *, labelled: bool) -> None:
     """Refuse a method that cannot work on rows, or not without labelled ones."""
     recipes = methods.parse(name)
-    able = {key: recipe for key, recipe in methods.METHODS.items() if not recipe.pixels and not recipe.maps}
-    if any(recipe.pixels or recipe.maps for recipe in recipes):
-        raise InputError(f"{name} needs images; these are features. Take one that does not: {', '.join(able)}.")
-    if not labelled and any(recipe.labelled == "needed" for recipe in recipes):
-        able = {key: recipe for key, recipe in able.items() if recipe.labelled != "needed"}
-        raise InputError(
-            f"{name} needs labelled rows; y has none. Give labels, or take one that does not: {', '.join(able)}."
-        )
+    if not all(recipe.suits(features=True) for recipe in recipes):
+        able = methods.suitable(features=True)
+        raise InputError(f"{name} needs images; these are features. Take one that does not: {able}.")
+    if not labelled and not all(recipe.suits(labelled=False) for recipe in recipes):
+        able = methods.suitable(labelled=False, features=True)
+        raise InputError(f"{name} needs labelled rows; y has none. Give labels, or take one that does not: {able}.")
 
 
 def numbered(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:

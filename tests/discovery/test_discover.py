@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from newfound import discover, pretrain
+from newfound.cli import predict
 from newfound.data.pictures import pictures
 from newfound.data.sources import doodles
 from newfound.discovery.result import Discovery
@@ -106,6 +107,19 @@ def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(place, monk
     assert [len(table) for table in tables] == [3, 4, 2]  # the broken one is among the first four
     assert [len(some) for some in skipped] == [1, 0, 0]
     pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), found.predict(tmp_path))
+
+
+def test_a_table_of_predictions_has_one_header_though_the_first_images_be_broken(place, monkeypatch, tmp_path):
+    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
+    discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN, output=tmp_path / "run")
+    write_doodles(tmp_path / "more", NOVEL, each=1, scale=4)
+    for name in ("0.png", "1.png"):
+        (tmp_path / "more" / name).write_bytes(b"nothing")
+    predict(tmp_path / "run", tmp_path / "more", output=tmp_path / "more.csv")
+    lines = (tmp_path / "more.csv").read_text().splitlines()
+    assert lines[0].startswith("path,class,")
+    assert len(lines) == 1 + len(NOVEL)
+    assert sum(line.startswith("path,") for line in lines) == 1
 
 
 def test_a_list_with_boxes_keeps_paths_and_boxes_in_what_comes_out(place, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from newfound.data.sources import Images
-from newfound.discovery.howmany import how_many, known_points, told
+from newfound.discovery.howmany import explained, how_many, known_points
 from newfound.discovery.reading import STAND, drawn
 from newfound.discovery.result import embed
 from newfound.errors import InputError
@@ -150,17 +150,19 @@ def curve(*surplus):
 
 def test_the_estimate_is_told_in_a_sentence_with_its_reason():
     said = {"silhouette": 14, "accuracy": 11, "pairs": 12}
-    assert told(Count(12, 7, 9, 15, "pairs", said, curve(1.0, 0.2, -0.1))) == (
+    assert explained(Count(12, 7, 9, 15, "pairs", said, curve(1.0, 0.2, -0.1))) == (
         "5 new, estimated, of 12 classes in all (between 9 and 15): with 12 clusters in all, as many pairs of labelled "
         "images share a cluster as a class; silhouette says 7 and accuracy says 4"
     )
     alone = Count(3, 0, 2, 5, "silhouette", {"silhouette": 3}, curve(math.nan, math.nan))
-    assert told(alone) == "3 new, estimated (between 2 and 5): 3 clusters lie farthest apart"
+    assert explained(alone) == "3 new, estimated (between 2 and 5): 3 clusters lie farthest apart"
 
 
 def test_an_estimate_that_is_but_the_end_of_what_was_tried_says_so():
-    assert "even with 10 clusters, the most that were tried" in told(Count(10, 7, 8, 13, "pairs", {}, curve(2, 1, 0.1)))
-    assert "even 8 clusters, the fewest that were tried" in told(Count(8, 7, 8, 10, "pairs", {}, curve(0, -1, -2)))
+    assert "even with 10 clusters, the most that were tried" in explained(
+        Count(10, 7, 8, 13, "pairs", {}, curve(2, 1, 0.1))
+    )
+    assert "even 8 clusters, the fewest that were tried" in explained(Count(8, 7, 8, 10, "pairs", {}, curve(0, -1, -2)))
 
 
 def test_too_few_images_to_count_are_refused_with_what_to_do(model):

@@ -12,6 +12,7 @@ import torch
 
 from newfound.data.decoding import Box
 from newfound.data.sources import Images, doodles
+from newfound.discovery.discover import judged
 from newfound.discovery.find import Run, find
 from newfound.discovery.pages import page
 from newfound.discovery.result import TRUST_FEATURES, TRUST_LEARNT, Discovery, csv_text
@@ -98,6 +99,18 @@ def test_the_exemplar_is_the_image_nearest_its_centre(found):
     for name, exemplar in zip(summary["name"], summary["exemplar"], strict=True):
         members = table[table["class"] == name]
         assert members.set_index("path")["distance"][exemplar] == members["distance"].min()
+
+
+def test_accuracy_on_sure_images_keeps_the_assignment_of_all_images(mixed):
+    confidence = mixed.confidence()
+    first = confidence[mixed.cluster == 0].sort(descending=True).values
+    mixed.threshold = first[3].item()
+    sure = confidence >= mixed.threshold
+    # Of the first cluster the four sure images are crabs; the others, which are more, are eels and give it its class.
+    kinds = [f"kind {cluster}" for cluster in mixed.cluster.tolist()]
+    truth = [("crab" if sure[row] else "eel") if kind == "kind 0" else kind for row, kind in enumerate(kinds)]
+    assert judged(mixed, truth)["sure accuracy"] == pytest.approx(1 - 4 / sure.sum().item())
+    assert judged(mixed, kinds)["sure accuracy"] == 1
 
 
 def test_renaming_changes_the_name_everywhere(found):

@@ -83,12 +83,10 @@ def names(stages: str, only: Sequence[str] = ()) -> list[list[str]]:
     """Methods in groups, the most important first: the paper's rows, then controls; or those asked for."""
     groups = [list(only)] if only else [list(TABLES[stages]), list(CONTROLS[stages])]
     for name in (name for group in groups for name in group):
-        recipes = methods.parse(name)
-        unfit = "needed" if stages == "two-stage" else "unused"
-        if any(recipe.labelled == unfit for recipe in recipes):
-            fit = [key for key, recipe in methods.METHODS.items() if recipe.labelled != unfit]
-            what = "needs labelled images while it discovers" if unfit == "needed" else "discovers in two stages only"
-            raise InputError(f"{name} {what}; {stages} methods are: {', '.join(fit)}.")
+        labelled = stages == "single-stage"
+        if not all(recipe.suits(labelled=labelled) for recipe in methods.parse(name)):
+            what = "discovers in two stages only" if labelled else "needs labelled images while it discovers"
+            raise InputError(f"{name} {what}; {stages} methods are: {methods.suitable(labelled=labelled)}.")
     return groups
 
 

@@ -27,7 +27,7 @@ from newfound.data.pictures import truth as truth_of
 from newfound.data.sources import Images
 from newfound.data.splits import check_apart, check_leaks
 from newfound.discovery.find import Progress, about, check, find, silent, training
-from newfound.discovery.howmany import how_many, told
+from newfound.discovery.howmany import explained, how_many
 from newfound.discovery.pages import write_report
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
@@ -179,7 +179,7 @@ def discover(
             log.info("Counting the classes.")
             estimate = how_many(start, new, labelled, run.seed)
             number = min(estimate.classes - estimate.known, len(new))
-            log.info(f"Classes: {told(estimate)}.")
+            log.info(f"Classes: {explained(estimate)}.")
         keep = None if folder is None else folder / CHECKPOINT
         found = find(start, new, number, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
         found.count = estimate
@@ -212,7 +212,7 @@ def facts(found: Discovery, run: Run, labelled: Collection | None, command: str)
         "command": command,
         "images": f"{len(found.paths)} unlabelled",
         "setting": both,
-        "classes": f"{new} new, given" if found.count is None else told(found.count),
+        "classes": f"{new} new, given" if found.count is None else explained(found.count),
         "known classes": f"{len(found.known)}, which may be in the pile too" if found.known else "not looked for",
         "backbone": described(found.model),
         "method": run.method,

@@ -113,9 +113,9 @@ def find(
     unit = methods.parse(run.method)[-1].reading == "unit k-means"
     known: Held | None = None
     if labelled is not None:
-        latents = embed(model, labelled)
-        model = located(model, latents, labelled.labels)
-        known = held(space(latents, unit), labelled.labels, len(model.classes)) if recognised else None
+        theirs = embed(model, labelled)
+        model = located(model, theirs, labelled.labels)
+        known = held(space(theirs, unit), labelled.labels, len(model.classes)) if recognised else None
     elif model.told:
         model = model if before is None else moved(model, before, features)
         known = remembered(model, unit=unit, seed=run.seed) if recognised else None
@@ -175,22 +175,21 @@ def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool
     and whether all that is known of an image are features.
     """
     recipes = methods.parse(run.method)
-    if not labelled and any(recipe.labelled == "needed" for recipe in recipes):
-        others = ", ".join(name for name, recipe in methods.METHODS.items() if recipe.labelled != "needed")
+    if not labelled and not all(recipe.suits(labelled=False) for recipe in recipes):
         raise InputError(
             f"{run.method} needs labelled images while it discovers; give them too (--known), "
-            f"or take a method that does not: {others}."
+            f"or take a method that does not: {methods.suitable(labelled=False)}."
         )
-    if labelled and any(recipe.labelled == "unused" for recipe in recipes):
+    if labelled and not all(recipe.suits(labelled=True) for recipe in recipes):
         raise InputError(
             f"{run.method} discovers in two stages, without the labelled images. Learn from them first with "
             "`newfound pretrain`, then give that model (--model) instead of them (--known)."
         )
-    if features and any(recipe.pixels or recipe.maps for recipe in recipes):
-        others = ", ".join(name for name, r in methods.METHODS.items() if not r.pixels and not r.maps)
+    if features and not all(recipe.suits(features=True) for recipe in recipes):
         raise InputError(
             f"{run.method} needs more of an image than a pretrained backbone's features. Take a method that begins at "
-            f"latents ({others}), or let a network learn from the images themselves (--backbone {OWN})."
+            f"latents ({methods.suitable(features=True)}), or let a network learn from the images themselves "
+            f"(--backbone {OWN})."
         )
     if run.unsure is not None and not 0 <= run.unsure <= 1:
         raise InputError(f"The share of unsure images is {run.unsure}; give a number from 0 to 1 (--unsure).")

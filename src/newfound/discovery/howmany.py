@@ -64,7 +64,7 @@ def known_points(
     return imagined(model, model.counts.clamp(max=STAND), seed)
 
 
-def told(count: Count) -> str:
+def explained(count: Count) -> str:
     """The estimate in a sentence, with its reason."""
     found, tried = count.classes, [tried.classes for tried in count.curve]
     clusters = f"{found} clusters" + (" in all" if count.known else "")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from newfound import files
-from newfound.discovery.howmany import told
+from newfound.discovery.howmany import explained
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery
 from newfound.report.maps import flatten
 from newfound.report.page import Exemplar, Found, Page, render
@@ -44,7 +44,7 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
         counting=counting,
         tried=[] if found.count is None else [tried.classes for tried in found.count.curve],
         chosen=0 if found.count is None else found.count.classes,
-        reason="" if found.count is None else told(found.count),
+        reason="" if found.count is None else explained(found.count),
         metrics=None if found.scores is None else {k: v for k, v in found.scores.items() if isinstance(v, float)},
         measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. "
         "The truth was used for these numbers and the captions alone, never while learning.",

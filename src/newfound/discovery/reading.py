@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from newfound.functional.cluster import Clustering, Held, held_kmeans, kmeans
-from newfound.functional.geometry import drift
-from newfound.functional.geometry import means as average
+from newfound.functional.geometry import drift, means
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Statistics
 from newfound.types import generator
@@ -25,8 +24,12 @@ def space(features: Float[Tensor, "n dim"], unit: bool) -> Float[Tensor, "n dim"
 
 def held(labelled: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], known: int) -> Held:
     """Known classes by their labelled images, in the space of comparison."""
-    sums = torch.zeros(known, labelled.shape[1]).to(labelled).index_add_(0, labels, labelled)
-    return Held(sums, torch.bincount(labels, minlength=known).to(labelled))
+    return fixed(*means(labelled, labels, known))
+
+
+def fixed(centres: Float[Tensor, "known dim"], counts: Int[Tensor, " known"]) -> Held:
+    """Classes that so many images hold where they are."""
+    return Held(counts[:, None] * centres, counts.to(centres))
 
 
 @torch.no_grad()
@@ -42,9 +45,12 @@ def moved(model: Model, before: Float[Tensor, "n dim"], after: Float[Tensor, "n 
     """With the known classes' means where they are guessed to lie now that the backbone has learnt: it took them along
     as it took images of the pile.
     """
-    if model.means is None or model.spread is None:
-        return model
-    return replace(model, means=model.means + drift(model.means, before, after, model.spread.trace().sqrt().item()))
+    assert model.means is not None
+    assert model.spread is not None
+    assert model.counts is not None
+    there = (model.counts > 0)[:, None]
+    shift = drift(model.means, before, after, model.spread.trace().sqrt().item())
+    return replace(model, means=model.means + shift * there)
 
 
 @torch.no_grad()
@@ -68,17 +74,17 @@ def imagined(
 
 
 def drawn(
-    means: Float[Tensor, "known dim"], spread: Float[Tensor, "dim dim"], counts: Int[Tensor, " known"], seed: int
+    centres: Float[Tensor, "known dim"], spread: Float[Tensor, "dim dim"], counts: Int[Tensor, " known"], seed: int
 ) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
     """So many points of normal distributions that share a covariance; their means are exact. Labels count those of
     which there are any.
     """
-    centres, numbers = means[counts > 0], counts[counts > 0]
+    centres, numbers = centres[counts > 0], counts[counts > 0]
     values, vectors = torch.linalg.eigh(spread.double())
-    root = (vectors * values.clamp(min=0).sqrt()).to(means)
+    root = (vectors * values.clamp(min=0).sqrt()).to(centres)
     labels = torch.arange(len(numbers)).repeat_interleave(numbers)
     noise = torch.randn(len(labels), len(spread), generator=generator(seed, "drawn"))
-    noise -= average(noise, labels, len(numbers))[0][labels]
+    noise -= means(noise, labels, len(numbers))[0][labels]
     noise *= (numbers / (numbers - 1).clamp(min=1)).sqrt()[labels, None]
     return centres[labels] + noise @ root.T, labels
 
@@ -88,9 +94,8 @@ def remembered(model: Model, *, unit: bool, seed: int) -> Held:
     assert model.counts is not None
     there = model.counts > 0
     latents, labels = imagined(model, STAND * there.long(), seed)
-    centres, _ = average(space(latents, unit), labels, len(model.told))
-    counts = model.counts[there].to(centres)
-    return Held(counts[:, None] * centres, counts)
+    centres, _ = means(space(latents, unit), labels, len(model.told))
+    return fixed(centres, model.counts[there])
 
 
 def read(latents: Float[Tensor, "n dim"], new: int, known: Held | None, seed: int) -> Clustering:

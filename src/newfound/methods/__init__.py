@@ -44,6 +44,11 @@ def parse(name: str) -> list[Recipe]:
     return [METHODS[part] for part in name.split("+")]
 
 
+def suitable(*, labelled: bool | None = None, features: bool = False) -> str:
+    """The names of all that suit (`Recipe.suits`), for messages."""
+    return ", ".join(name for name, r in METHODS.items() if r.suits(labelled=labelled, features=features))
+
+
 def build(name: str, problem: Problem, model: Model) -> Method:
     """A method from its name, such as `pairs+spacing:author`."""
     parts = [recipe.build(problem, model) for recipe in parse(name)]

@@ -123,6 +123,11 @@ class Recipe:
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
 
+    def suits(self, *, labelled: bool | None = None, features: bool = False) -> bool:
+        """Whether it can discover with labelled images beside it (True) or without (False), and from features alone."""
+        unfit = {True: "unused", False: "needed", None: ""}[labelled]
+        return self.labelled != unfit and not (features and (self.pixels or self.maps))
+
 
 def unlabelled(batch: Batch, problem: Problem) -> Bool[Tensor, " batch"]:
     """Which rows are unlabelled. In two stages all must be: the labelled images have stayed behind."""
