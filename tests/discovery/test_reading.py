@@ -171,7 +171,9 @@ def test_known_classes_of_a_network_that_moved_are_guessed_from_how_it_moved_the
     model = own_network()
     before = torch.rand(20, 16, generator=generator("before"))
     shift = torch.linspace(-1, 1, 16)
-    found = remembered(moved(model, before, before + shift), unit=False, seed=0)
+    there = moved(model, before, before + shift)
+    assert torch.equal(there.means[2], model.means[2])
+    found = remembered(there, unit=False, seed=0)
     told = torch.tensor([6.0, 4.0])  # of the third nothing is told: it is not held
     torch.testing.assert_close(found.sums, told[:, None] * (model.means[:2] + shift))
     assert torch.equal(found.counts, told)
