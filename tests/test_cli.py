@@ -236,6 +236,11 @@ def refuse(place, *words, match):
     return done.stderr
 
 
+def test_a_word_that_nothing_takes_is_named_with_the_command_s_help(tmp_path):
+    said = refuse(tmp_path, "pretrain", "photos", "-o", "model", match="--known requires an argument")
+    assert "Nothing takes: photos. See newfound pretrain --help." in said
+
+
 BAD = {
     "missing folder": (("--model", "model", "--unlabelled", "nowhere"), "does not exist"),
     "empty folder": (("--model", "model", "--unlabelled", "empty"), "holds no images"),

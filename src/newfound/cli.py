@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from cyclopts.config import Toml
 
 from newfound.discovery.settings import Run, StageOne
@@ -354,7 +354,9 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("stopped. What is finished is kept; the same command goes on, pretrain and discover with --resume.", 130)
     except CycloptsError as error:
-        _fail(f"{error} See newfound --help.", 2)
+        idle = error.unused_tokens if isinstance(error, MissingArgumentError) else None
+        found = f" Nothing takes: {shlex.join(idle)}." if idle else ""
+        _fail(f"{error}{found} See {shlex.join(['newfound', *(error.command_chain or ())])} --help.", 2)
     except InputError as error:
         _fail(str(error), 2)
     else:
