@@ -51,12 +51,23 @@ def test_nothing_is_said_before_all_rows_are_there():
     assert claim.figure.endswith("mcl 2")
 
 
-def test_each_method_is_judged_by_its_own_reading():
-    results = two_stage(0.6)
+@pytest.mark.parametrize(
+    ("method", "reading", "expected"),
+    [
+        ("dtc", "unit k-means", "fails"),
+        ("dtc", "head", "fails"),
+        ("pairs+spacing", "head", "fails"),
+        ("pairs+spacing", "unit k-means", "holds"),
+    ],
+)
+def test_spacing_is_judged_by_its_own_reading_and_every_other_by_its_best(method, reading, expected):
+    results = two_stage(0.4)
     for each in results["two-stage-cifar10-5-5"]["rows"]:
-        if each["method"] == "dtc":
-            each["train"]["unit k-means"]["accuracy"] = 0.9  # dtc is read by its head: this one does not count
-    assert beats_two_stage(results, "5-5").verdict == "holds"
+        if each["method"] == method:
+            each["train"][reading]["accuracy"] = 0.9
+    claim = beats_two_stage(results, "5-5")
+    assert claim.verdict == expected
+    assert (f"dtc with 90.0 ({reading})" in claim.figure) == (method == "dtc")
 
 
 @pytest.mark.parametrize(("gain", "noise", "expected"), [(0.1, 0.001, "holds"), (-0.1, 0.001, "fails")])

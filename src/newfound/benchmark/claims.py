@@ -54,27 +54,28 @@ def claims(results: Results) -> list[Claim]:
 
 
 def beats_two_stage(results: Results, split: str) -> Claim:
-    """Is `pairs+spacing` above every other row of Table 2, each in its own headline reading?"""
+    """Is `pairs+spacing`, in its headline reading, above every other row of Table 2 in the reading that is best for it?
+
+    The paper reads the others by their heads, which a short run hardly trains: to win against these proves nothing.
+    """
     text = f"Spacing Loss beats the other two-stage methods ({SPLITS[split]}, {split})"
     command = f"newfound benchmark two-stage --dataset {SPLITS[split]}"
-    scores = headline(results.get(f"two-stage-{SPLITS[split]}-{split}", EMPTY))
-    few = {name: seeds for name in TWO_STAGE if (seeds := len(scores.get(name, ()))) < SEEDS}
+    scores = flat(results.get(f"two-stage-{SPLITS[split]}-{split}", EMPTY))
+    seeds = scores.groupby("method")["seed"].nunique()
+    few = {name: found for name in TWO_STAGE if (found := seeds.get(name, 0)) < SEEDS}
     if few:
-        lacking = ", ".join(f"{name} {seeds}" for name, seeds in few.items())
+        lacking = ", ".join(f"{name} {found}" for name, found in few.items())
         return Claim(text, "not tested", f"seeds, of {SEEDS} needed: {lacking}", command)
-    means = {name: float(scores[name].mean()) for name in TWO_STAGE}
-    ours = means.pop("pairs+spacing")
-    best = max(means, key=lambda name: means[name])
-    figure = f"accuracy {100 * ours:.1f}; the best other row is {best} with {100 * means[best]:.1f}"
-    return Claim(text, _held(ours > means[best]), figure, command)
-
-
-def headline(table: dict[str, Any]) -> "dict[str, pd.Series[Any]]":
-    """Accuracy by seed of each method in its own reading: that of the last method in its name."""
-    scores = flat(table)
-    readings = {name: METHODS[name.split("+")[-1]].reading for name in scores["method"].unique()}
-    own = scores[scores["reading"] == scores["method"].map(readings)]
-    return {str(name): rows["accuracy"] for name, rows in own.groupby("method")}
+    means = {
+        (name, its): float(values.mean())
+        for name, rows in scores.groupby("method")
+        for its, values in rows.groupby("reading")["accuracy"]
+    }
+    own = METHODS["spacing"].reading
+    ours = means["pairs+spacing", own]
+    name, its = max((key for key in means if key[0] in {*TWO_STAGE} - {"pairs+spacing"}), key=lambda key: means[key])
+    best = f"the best other row is {name} with {100 * means[name, its]:.1f} ({its})"
+    return Claim(text, _held(ours > means[name, its]), f"accuracy {100 * ours:.1f} ({own}); {best}", command)
 
 
 def helps(results: Results, host: str, split: str) -> Claim:
