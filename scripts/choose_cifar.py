@@ -1,9 +1,10 @@
 """Choose the rate and λ of the `cpu` budget on pretend-novel classes of CIFAR-100: known 0–59, pretend-novel 60–79.
 
-    python scripts/choose_cifar.py CIFAR rate|aligned|others
+    python scripts/choose_cifar.py CIFAR rate|aligned|others|heads
 
 All of them are known classes of the split 80-20, and neither the split nor the seed is a reported one. Every arm trains
-the last stage on remembered maps, as the benchmark does. Writes results/choice-cifar.json.
+the last stage on remembered maps, as the benchmark does. `heads` chooses nothing: it shows what the novel head is worth
+by the rule of pairs and the rate. Writes results/choice-cifar.json.
 """
 
 import copy
@@ -11,6 +12,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,8 +22,10 @@ from newfound import files, methods
 from newfound.data.cifar import cifar
 from newfound.data.maps import Maps
 from newfound.data.splits import by_class
+from newfound.functional import pseudo
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import scores
+from newfound.methods.pairwise import Alike, Pairwise
 from newfound.methods.spacing import Spacing
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.backbone import Tail
@@ -37,6 +41,8 @@ HOSTS = ("pairs", "pairs+spacing")
 WEIGHTS = (0.1, 0.03)
 CHOSEN = 0.03
 OTHERS = {"aligned": (0.3,), "dcn": (0.3, 0.1, 0.03, 0.01), "paper": (1e-3, 1e-4, 1e-5)}
+ALIKE = {"rs": (5, 2), "pairs": (0.95, 0.8, 0.6)}  # features of ranking statistics, and the cosine; the published first
+HEAD_RATES = (0.03, 0.1, 0.3)
 RESULTS = Path(__file__).parents[1] / "results/choice-cifar.json"
 
 
@@ -54,8 +60,16 @@ def start(root: Path) -> tuple[Model, Maps, torch.Tensor]:
     return Model.from_pretrained(kept), Maps(recall(kept / "maps.npy"), torch.full_like(rows, -1), rows), split.truth
 
 
-def arm(model: Model, data: Maps, truth: torch.Tensor, name: str, rate: float, weight: float | None = None) -> dict:
-    """One discovery; the weight replaces λ of its Spacing."""
+def arm(
+    model: Model,
+    data: Maps,
+    truth: torch.Tensor,
+    name: str,
+    rate: float,
+    weight: float | None = None,
+    alike: float | None = None,
+) -> dict:
+    """One discovery; the weight replaces λ of its Spacing, `alike` what two images must share to be a pair."""
     began = time.perf_counter()
     model = copy.deepcopy(model)
     tail = replace(model, backbone=Tail(model.backbone))
@@ -65,8 +79,11 @@ def arm(model: Model, data: Maps, truth: torch.Tensor, name: str, rate: float, w
     for part in method.modules():
         if isinstance(part, Spacing) and weight is not None:
             part.loss.preset = replace(part.loss.preset, weight=weight)
+        if isinstance(part, Pairwise) and alike is not None:
+            part.alike = rule(name, alike)
     training = replace(methods.parse(name)[0].training, epochs=EPOCHS if name != "kmeans" else 0, rate=rate)
     learner = Learner(tail.backbone, method, training.trains)
+    before = survey(learner, data).features
     fit(learner, data, training, SEED)
     features = survey(learner, data).features
     found = kmeans(F.normalize(features, dim=1), CLASSES, generator(SEED, "reading")).assignment
@@ -74,8 +91,29 @@ def arm(model: Model, data: Maps, truth: torch.Tensor, name: str, rate: float, w
     row = {"method": name, "rate": rate, "weight": weight, "seconds": round(time.perf_counter() - began)}
     row |= {"raw nmi": round(scores(truth, raw, CLASSES)["nmi"], 4)}
     row |= {key: round(scores(truth, found, CLASSES)[key], 4) for key in ("accuracy", "nmi")}
+    if alike is not None and (logits := method.logits(features)) is not None:
+        head = scores(truth, logits.argmax(1), CLASSES)
+        row |= {"alike": alike} | {f"head {key}": round(head[key], 4) for key in ("accuracy", "nmi")}
+        row |= pairs(before, truth, rule(name, alike))
     print(row, flush=True)
     return row
+
+
+def rule(name: str, alike: float) -> Alike:
+    """When two images are a pair: so many strongest features are the same, or the cosine is so large."""
+    if name == "rs":
+        return partial(pseudo.ranking_statistics, k=int(alike))
+    return partial(pseudo.cosine, threshold=alike)
+
+
+def pairs(features: torch.Tensor, truth: torch.Tensor, alike: Alike) -> dict[str, float]:
+    """How many of a class's pairs the rule finds in batches of 128 before training, and how many it finds are right."""
+    found = right = same = 0
+    for rows in torch.randperm(len(features), generator=generator(SEED, "pairs")).split(128)[:50]:
+        other = ~torch.eye(len(rows), dtype=torch.bool)
+        guess, truly = alike(features[rows]) & other, (truth[rows][:, None] == truth[rows]) & other
+        found, right, same = found + guess.sum(), right + (guess & truly).sum(), same + truly.sum()
+    return {"recall": round(float(right / same), 4), "precision": round(float(right / max(found, 1)), 4)}
 
 
 def kept() -> dict[str, list[dict]]:
@@ -88,10 +126,11 @@ if __name__ == "__main__":
     arms = {
         "rate": [("kmeans", 0.0, None)] + [(name, rate, None) for rate in RATES for name in HOSTS],
         "aligned": [("pairs+spacing:aligned", rate, weight) for weight in WEIGHTS for rate in RATES],
+        "heads": [(name, rate, None, value) for name, many in ALIKE.items() for value in many for rate in HEAD_RATES],
         "others": [(f"pairs+spacing:{p}", CHOSEN, w) for p, many in OTHERS.items() for w in many],
     }
     rows = kept().get(sys.argv[2], [])
     for each in arms[sys.argv[2]]:
-        if each not in [(row["method"], row["rate"], row["weight"]) for row in rows]:
+        if (*each, None)[:4] not in [(row["method"], row["rate"], row["weight"], row.get("alike")) for row in rows]:
             rows.append(arm(model, data, truth, *each))
             files.write(RESULTS, json.dumps(kept() | {sys.argv[2]: rows}, indent=1) + "\n")

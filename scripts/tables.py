@@ -98,9 +98,21 @@ def chosen() -> str:
     """Pretend-novel NMI by preset, rate and λ."""
     found = json.loads((ROOT / "results/choice-cifar.json").read_text(encoding="utf-8"))
     lines = ["| method | rate | λ | accuracy | NMI, unit k-means | NMI, k-means |", "|---|---|---|---|---|---|"]
-    for row in (row for section in found.values() for row in section):
+    for row in (row for name, section in found.items() for row in section if name != "heads"):
         scores = f"{100 * row['accuracy']:.1f} | {row['nmi']:.3f} | {row['raw nmi']:.3f}"
         lines.append(f"| `{row['method']}` | {row['rate']} | {row['weight']} | {scores} |")
+    return "\n".join(lines)
+
+
+def heads() -> str:
+    """What the novel head is worth, by the rule of pairs and the rate."""
+    found = json.loads((ROOT / "results/choice-cifar.json").read_text(encoding="utf-8"))
+    lines = ["| method | alike | pairs found | of them right | rate | head | unit k-means |", "|---" * 7 + "|"]
+    for row in found["heads"]:
+        what = f"{row['alike']} features" if row["method"] == "rs" else f"cosine > {row['alike']}"
+        cells = [f"{100 * row['recall']:.2f} %", f"{100 * row['precision']:.0f} %", f"{row['rate']}"]
+        cells += [f"{100 * row[f'{of}accuracy']:.1f} / {row[f'{of}nmi']:.3f}" for of in ("head ", "")]
+        lines.append(f"| `{row['method']}` | {what} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -154,6 +166,7 @@ TABLES = {
     "claims": all_claims,
     "methods": method_list,
     "chosen": chosen,
+    "heads": heads,
     "axes": axes,
     "shrunk": counting,
     "lines": trust,
