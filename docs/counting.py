@@ -7,8 +7,8 @@ Half of the classes are known, by half of their images; the others of these and 
 choices of the known classes each. Of CIFAR-100 the classes that nothing was chosen on. The drawings are those of the
 demonstration: 100 known kinds that a network learns, 10 others in the pile, three seeds. Prints the table and writes
 results/counting.json. The way of counting was chosen on the stamps, with other classes known, and the clip art had been
-counted before; the other four sets are new to it. EfficientNet-lite0, which looks at all but
-the drawings, was taught on ImageNet.
+counted before; the other four sets are new to it. EfficientNet-lite0, which looks at all but the drawings, was taught
+on ImageNet.
 """
 
 import argparse

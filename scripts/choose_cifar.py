@@ -94,7 +94,7 @@ def arm(
     if alike is not None and (logits := method.logits(features)) is not None:
         head = scores(truth, logits.argmax(1), CLASSES)
         row |= {"alike": alike} | {f"head {key}": round(head[key], 4) for key in ("accuracy", "nmi")}
-        row |= pairs(before, truth, rule(name, alike))
+        row |= found_pairs(before, truth, rule(name, alike))
     print(row, flush=True)
     return row
 
@@ -106,7 +106,7 @@ def rule(name: str, alike: float) -> Alike:
     return partial(pseudo.cosine, threshold=alike)
 
 
-def pairs(features: torch.Tensor, truth: torch.Tensor, alike: Alike) -> dict[str, float]:
+def found_pairs(features: torch.Tensor, truth: torch.Tensor, alike: Alike) -> dict[str, float]:
     """How many of a class's pairs the rule finds in batches of 128 before training, and how many it finds are right."""
     found = right = same = 0
     for rows in torch.randperm(len(features), generator=generator(SEED, "pairs")).split(128)[:50]:

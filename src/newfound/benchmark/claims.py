@@ -67,15 +67,17 @@ def beats_two_stage(results: Results, split: str) -> Claim:
         lacking = ", ".join(f"{name} {found}" for name, found in few.items())
         return Claim(text, "not tested", f"seeds, of {SEEDS} needed: {lacking}", command)
     means = {
-        (name, its): float(values.mean())
+        (name, reading): float(values.mean())
         for name, rows in scores.groupby("method")
-        for its, values in rows.groupby("reading")["accuracy"]
+        for reading, values in rows.groupby("reading")["accuracy"]
     }
     own = METHODS["spacing"].reading
     ours = means["pairs+spacing", own]
-    name, its = max((key for key in means if key[0] in {*TWO_STAGE} - {"pairs+spacing"}), key=lambda key: means[key])
-    best = f"the best other row is {name} with {100 * means[name, its]:.1f} ({its})"
-    return Claim(text, _held(ours > means[name, its]), f"accuracy {100 * ours:.1f} ({own}); {best}", command)
+    name, reading = max(
+        (key for key in means if key[0] in {*TWO_STAGE} - {"pairs+spacing"}), key=lambda key: means[key]
+    )
+    best = f"the best other row is {name} with {100 * means[name, reading]:.1f} ({reading})"
+    return Claim(text, _held(ours > means[name, reading]), f"accuracy {100 * ours:.1f} ({own}); {best}", command)
 
 
 def helps(results: Results, host: str, split: str) -> Claim:

@@ -23,6 +23,7 @@ from huggingface_hub import constants, scan_cache_dir, try_to_load_from_cache
 from huggingface_hub.errors import CacheNotFound
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils import fuse_conv_bn_eval
 
 from newfound.errors import InputError
 from newfound.networks.resnet import OWN
@@ -94,15 +95,10 @@ def folded(network: nn.Module, size: int) -> nn.Module:
     network = network.eval()
     quick = copy.deepcopy(network)
     for module in [*quick.modules()]:
-        for (_, conv), (name, norm) in itertools.pairwise([*module.named_children()]):
-            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d) and norm.affine:
-                assert norm.running_mean is not None
-                assert norm.running_var is not None
-                scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
-                shift = norm.bias - norm.running_mean * scale
-                conv.weight *= scale[:, None, None, None]
-                conv.bias = nn.Parameter(shift if conv.bias is None else conv.bias * scale + shift)
-                setattr(module, name, getattr(norm, "act", nn.Identity()))  # timm's BatchNorm may have one
+        for (before, conv), (behind, norm) in itertools.pairwise([*module.named_children()]):
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d) and norm.track_running_stats:
+                setattr(module, before, fuse_conv_bn_eval(conv, norm))
+                setattr(module, behind, getattr(norm, "act", nn.Identity()))  # timm's BatchNorm may have one
     weight = next(network.parameters())
     noise = torch.randn(2, 3, size, size, generator=generator("folded")).to(weight)
     there, here = network(noise), quick(noise)
