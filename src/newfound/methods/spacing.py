@@ -206,7 +206,7 @@ class SpacingLoss(nn.Module):
         prototypes, assignment = self.prototypes, nearest(z.detach(), self.prototypes)
         if self.preset.order == "first":
             prototypes = self.moved(z.detach()).prototypes
-        return self.preset.weight * pull(z, prototypes[assignment])
+        return self.preset.weight * pull(z, prototypes.index_select(0, assignment))
 
     def moved(self, z: Float[Tensor, "n d"]) -> Moved:
         """Where the prototypes would go, were these latents (of `space`) seen."""
