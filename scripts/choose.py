@@ -51,7 +51,7 @@ def keep(part, rows):
         "seed": SEED,
         "reading": "unit k-means, mean over 5 seeds of k-means",
         "stage one": vars(STAGE),
-        "discovery": vars(Run()),
+        "discovery": vars(Run(mixed=False)),
         "command": "python scripts/choose.py stage, then whiten, then weights",
         "versions": versions(),
     }
@@ -81,7 +81,7 @@ def trial(model, held, method):
         METHODS[f"{name}@{weight}"] = replace(
             METHODS[f"spacing:{name}"], build=lambda problem, model: spacing.Spacing(problem, preset, model.spread)
         )
-    found = find(model, novel, 10, run=Run(method=method, seed=SEED))
+    found = find(model, novel, 10, run=Run(method=method, mixed=False, seed=SEED))
     return {"method": method, "held out": [held.start, held.stop]} | scores(found.features, truth)
 
 

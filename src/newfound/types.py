@@ -60,8 +60,9 @@ class Now(NamedTuple):
         return generator(self.seed, self.epoch, self.step, purpose)
 
     def first(self, start: float) -> bool:
-        """Whether this is the first epoch at or after this share of the run."""
-        return self.epoch / self.epochs >= start > (self.epoch - 1) / self.epochs
+        """Whether this is the first epoch at or after this share of the run, or the last one if there is none."""
+        reached, last = self.epoch / self.epochs >= start, self.epoch == self.epochs - 1
+        return (self.epoch - 1) / self.epochs < start and (reached or last)
 
     def every(self, interval: float, start: float = 0.0) -> bool:
         """Whether a multiple of `interval` after `start` (shares of the run) falls on this epoch."""

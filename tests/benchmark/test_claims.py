@@ -1,13 +1,15 @@
 """Verdicts follow from numbers, and from nothing else."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from newfound.benchmark import claims
 from newfound.benchmark.claims import beats_two_stage, helps, separates, skewed, verdict
 from newfound.benchmark.published import TWO_STAGE
-
-READINGS = ("head", "k-means", "unit k-means")
+from newfound.benchmark.summary import READINGS
+from newfound.methods.spacing import PRESETS
 
 
 def row(method, seed, accuracy, nmi=0.5, apart=0.1):
@@ -79,6 +81,20 @@ def test_a_gain_smaller_than_its_spread_is_undecided():
     assert verdict([pd.Series([0.1, 0.11, 0.12]), pd.Series([-0.1, 0.1, 0.1])]) == "undecided"
 
 
+def test_an_interval_that_only_touches_zero_is_not_above_it():
+    assert verdict([pd.Series([0.1, 0.1, 0.1])]) == "holds"
+    assert verdict([pd.Series([1e-9, 1e-9, 1e-7])]) == "undecided"
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_host_is_not_helped_when_one_reading_falls(reading):
+    results = single_stage(0.1)
+    for each in results["single-stage-cifar100-20-80"]["rows"]:
+        if each["method"] == "ncl+spacing":
+            each["train"][reading] = {"accuracy": 0.3, "nmi": 0.5}
+    assert helps(results, "ncl", "20-80").verdict == "fails"
+
+
 def test_two_seeds_decide_nothing():
     assert helps(single_stage(0.1, seeds=(0, 1)), "ncl", "20-80").verdict == "not tested"
     assert separates(single_stage(0.1, seeds=(0, 1)), "single-stage", "ncl", "20-80").verdict == "not tested"
@@ -111,6 +127,13 @@ def test_the_claims_about_the_proof_turn_with_what_they_measure(monkeypatch):
     assert claims.termination().verdict == "holds"
     monkeypatch.setattr(claims, "guttman", lambda points, delta: 2 * points)
     assert claims.majorisation().verdict == "fails"
+
+
+def test_anchors_that_start_closer_than_prototypes_would_show(monkeypatch):
+    assert "paper 1.10, author 1.00, aligned 1.10" in claims.apart().figure
+    assert "0.71 where" in claims.apart().figure
+    monkeypatch.setitem(PRESETS, "paper", lambda: replace(PRESETS["author"](), alpha=0.9))
+    assert claims.apart().verdict == "fails"
 
 
 def test_every_claim_is_one_line_of_the_table():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from newfound.benchmark import summary
-from newfound.benchmark.published import SINGLE_STAGE, TWO_STAGE
+from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
 from newfound.methods import METHODS
 
 
@@ -92,6 +92,54 @@ def test_an_interval_is_students_of_the_mean_difference():
     expected = f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
     assert summary.interval(pd.Series([1.0, 2.0, 3.0]), 2) == expected
     assert summary.interval(pd.Series([1.0, 2.0]), 1) == "+1.5"
+
+
+def line(table, *cells):
+    """The one line of a Markdown table that begins with these cells, as cells."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    (found,) = [line for line in lines if tuple(line[: len(cells)]) == cells]
+    return found
+
+
+def test_a_comparison_has_a_line_a_published_row_then_the_controls_and_says_what_was_not_run():
+    table = summary.comparison(RESULTS)
+    assert line(table, "Spacing Loss (`pairs+spacing`)")[1:] == [
+        "90.5 / 0.787",
+        "70.0 ± 10.0 / 0.350 ± 0.050",
+        "",
+        "",
+        "3",
+    ]
+    assert line(table, "`pairs`")[1:] == ["", "56.7 ± 15.3 / 0.283 ± 0.076", "", "", "3"]
+    assert line(table, "`pairs+spacing:dcn`")[1:] == ["", "", "", "", "not run"]
+    assert line(table, "KCL (`kcl`)")[-1] == "not run"
+    assert len(table.splitlines()) == 2 + len(TWO_STAGE) + len(CONTROLS["two-stage"])
+
+
+def test_a_row_that_no_table_of_the_paper_has_comes_last():
+    more = RESULTS | {"rows": [row("simgcd", 0, head=0.5), *RESULTS["rows"]]}
+    assert summary.comparison(more).splitlines()[-1] == "| `simgcd` |  | 50.0 / 0.250 |  |  | 1 |"
+
+
+def test_gains_are_given_for_every_reading_that_both_have():
+    assert line(summary.gains(RESULTS), "`pairs+spacing`", "`pairs`", "head")[3:] == [
+        "+13.3 [-24.6, +51.3]",
+        "+0.067 [-0.123, +0.256]",
+        "3",
+    ]
+    assert len(summary.gains(RESULTS).splitlines()) == 3
+    assert summary.gains({"rows": [row("pairs", 0, head=0.5)]}).startswith("No row")
+
+
+def test_separation_and_costs_are_means_over_seeds():
+    assert line(summary.separation(RESULTS), "`pairs`")[1:] == [
+        "0.100 ± 0.000",
+        "0.100 ± 0.100",
+        "1.000 ± 0.000",
+        "2.000 ± 0.000",
+        "3",
+    ]
+    assert line(summary.costs(RESULTS), "`pairs+spacing`")[1:] == ["3", "2.0", "0.5", "102"]
 
 
 def test_the_list_of_methods_has_every_one_and_says_which_are_from_a_description():

@@ -128,7 +128,15 @@ def test_two_stages_refuse_a_labelled_row(name, labelled):
 
 
 @pytest.mark.parametrize(("name", "labelled"), CASES)
-def test_logits_have_known_classes_first_or_novel_ones_alone(name, labelled):
+def test_a_method_trains_nothing_of_the_model_it_was_built_from(name, labelled):
+    model = make_model()
+    method = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS), model)
+    own = {tensor.data_ptr() for part in (model.backbone, model.head) for tensor in part.state_dict().values()}
+    assert own.isdisjoint(tensor.data_ptr() for tensor in method.state_dict().values())
+
+
+@pytest.mark.parametrize(("name", "labelled"), CASES)
+def test_logits_are_of_all_classes_or_of_novel_ones_alone(name, labelled):
     method = make_method(name, labelled).eval()
     scores = method.logits(torch.rand(5, DIM, generator=generator("logits")))
     assert scores is None or scores.shape in {(5, NOVEL), (5, KNOWN + NOVEL)}

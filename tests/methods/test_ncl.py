@@ -213,7 +213,7 @@ def test_pairs_are_guessed_by_the_cosine_of_the_latents_of_the_moment(labelled):
         method = ncl.recipe.build(Problem(DIM, KNOWN, NOVEL, labelled, 40), make_model()).double()
     views, batch = make_batch(labels)
     pairs, u = method.methods[0], [i for i, label in enumerate(labels) if label < 0]
-    p, q = (pairs.novel(view.z).softmax(1) for view in views)
+    p, q = (pairs.heads.novel(view.z).softmax(1) for view in views)
     total, count = 0.0, 0
     for i in u:
         for j in u:

@@ -42,7 +42,7 @@ def naive_label(method, latents, labels, i):
     """Over all classes, and whether a surer image could be found."""
     if labels[i] >= 0:
         return [float(c == labels[i]) for c in range(KNOWN + NOVEL)], True
-    novel = [naive_softmax(method.pairs.novel(view.z[i]).tolist()) for view in latents[:2]]
+    novel = [naive_softmax(method.pairs.heads.novel(view.z[i]).tolist()) for view in latents[:2]]
     average = [(a + b) / 2 for a, b in zip(*novel, strict=True)]
     squares = [value**2 for value in average]  # T = 0.5
     return [0.0] * KNOWN + [value / sum(squares) for value in squares], max(average) >= method.sure
@@ -57,7 +57,7 @@ def naive_blends(method, latents, batch):
         if labels[i] < 0 and not sure:
             continue
         z = latents[2].z[i]
-        scores = method.pairs.labelled(z).tolist() + method.pairs.novel(z).tolist()
+        scores = method.pairs.heads.labelled(z).tolist() + method.pairs.heads.novel(z).tolist()
         logs = [math.log(p) for p in naive_softmax(scores)]
         surprises.append(-sum((keep * a + (1 - keep) * b) * log for a, b, log in zip(own, other, logs, strict=True)))
     return surprises
@@ -205,7 +205,7 @@ def test_the_order_of_classes_means_nothing():
     method, renamed, latents = make_method(), make_method(), make_latents(len(MIXED))
     known, novel = torch.tensor([2, 0, 1]), torch.tensor([3, 1, 0, 2])
     with torch.no_grad():
-        for head, order in ((renamed.pairs.labelled, known), (renamed.pairs.novel, novel)):
+        for head, order in ((renamed.pairs.heads.labelled, known), (renamed.pairs.heads.novel, novel)):
             head.weight[order], head.bias[order] = head.weight.clone(), head.bias.clone()
     batch = make_batch()
     other = batch._replace(labels=torch.where(batch.labels < 0, -1, known[batch.labels]))

@@ -46,7 +46,7 @@ def apply(head, z):
 def naive_losses(method, views, labels, guessed_from, now):
     """L = CE + BCE + w(t) · (squared differences of both heads), image by image and pair by pair."""
     z, other = views[0].z, views[1].z
-    p, q = ([softmax(row) for row in apply(method.novel, view)] for view in (z, other))
+    p, q = ([softmax(row) for row in apply(method.heads.novel, view)] for view in (z, other))
     u = [i for i, label in enumerate(labels) if label < 0]
     pairs = []
     for i in u:
@@ -60,8 +60,8 @@ def naive_losses(method, views, labels, guessed_from, now):
         return [(a - b) ** 2 for x, y in zip(p, q, strict=True) for a, b in zip(x, y, strict=True)]
 
     losses, steady = {"pairs": average(pairs)}, average(squares(p, q))
-    if method.labelled is not None:
-        known, known_other = ([softmax(row) for row in apply(method.labelled, view)] for view in (z, other))
+    if method.heads.labelled is not None:
+        known, known_other = ([softmax(row) for row in apply(method.heads.labelled, view)] for view in (z, other))
         losses["cross-entropy"] = average([-math.log(known[i][y]) for i, y in enumerate(labels) if y >= 0])
         steady += average(squares(known, known_other))
     length, top = (50 / 200, 5) if method.problem.novel <= 10 else (150 / 200, 50)
@@ -129,7 +129,7 @@ def test_consistency_ramps_as_on_cifar_10_for_few_classes_and_as_on_cifar_100_fo
 
 
 def probabilities(method, views):
-    return [[head(view.z).softmax(1) for view in views] for head in (method.novel, method.labelled)]
+    return [[head(view.z).softmax(1) for view in views] for head in (method.heads.novel, method.heads.labelled)]
 
 
 def test_a_labelled_image_moves_neither_pairs_nor_an_unlabelled_one_cross_entropy():
@@ -145,13 +145,15 @@ def test_a_labelled_image_moves_neither_pairs_nor_an_unlabelled_one_cross_entrop
 
 def test_scores_are_those_of_known_classes_then_of_novel_ones():
     method, z = make_method(), rand(5, DIM)
-    expected = [a + b for a, b in zip(apply(method.labelled, z), apply(method.novel, z), strict=True)]
+    expected = [a + b for a, b in zip(apply(method.heads.labelled, z), apply(method.heads.novel, z), strict=True)]
     torch.testing.assert_close(method.logits(z), torch.tensor(expected, dtype=torch.float64))
     alone = make_method(labelled=False)
-    torch.testing.assert_close(alone.logits(z), alone.novel(z))
+    torch.testing.assert_close(alone.logits(z), alone.heads.novel(z))
 
 
-def test_a_given_head_is_the_labelled_head_and_in_two_stages_there_is_none():
+def test_the_labelled_head_starts_as_a_copy_of_the_given_one_and_in_two_stages_there_is_none():
     head = nn.Linear(DIM, KNOWN)
-    assert Pairwise(Problem(DIM, KNOWN, NOVEL), pseudo.cosine, head=head).labelled is head
-    assert Pairwise(Problem(DIM, KNOWN, NOVEL, False), pseudo.cosine, head=head).labelled is None
+    own = Pairwise(Problem(DIM, KNOWN, NOVEL), pseudo.cosine, head=head).heads.labelled
+    assert torch.equal(own.weight, head.weight)
+    assert own.weight is not head.weight
+    assert Pairwise(Problem(DIM, KNOWN, NOVEL, False), pseudo.cosine, head=head).heads.labelled is None

@@ -43,7 +43,7 @@ def make_batch(labels=LABELS):
 
 def naive_pairs(method, views, u):
     """BCE over all ordered pairs of unlabelled images, alike when their five strongest features are the same set."""
-    p, q = (method.novel(view.z).softmax(1) for view in views)
+    p, q = (method.heads.novel(view.z).softmax(1) for view in views)
     strongest = [set(sorted(range(DIM), key=lambda d, z=z: -z[d])[:5]) for z in views[0].z.tolist()]
     total = 0.0
     for i in u:
@@ -62,7 +62,7 @@ def test_pairs_are_alike_when_their_five_strongest_features_are_the_same_set(lab
 
 def naive_self_training(method, z, u, progress):
     """0.05 · ramp · cross-entropy of the widened head with what the novel head guesses, image by image."""
-    wide, novel = method.pairs.labelled, method.pairs.novel
+    wide, novel = method.pairs.heads.labelled, method.pairs.heads.novel
     total = 0.0
     for i in u:
         scores = [(wide.weight[c] @ z[i] + wide.bias[c]).item() for c in range(KNOWN + NOVEL)]
@@ -84,12 +84,12 @@ def test_the_widened_head_learns_what_the_novel_head_guesses(epoch):
 
 def test_cross_entropy_and_consistency_of_the_widened_head_are_over_all_classes():
     method, (views, batch) = make_method(rs.incremental), make_batch()
-    losses, wide, l = method(views, batch, NOW), method.pairs.labelled, batch.labels >= 0  # noqa: E741
+    losses, wide, l = method(views, batch, NOW), method.pairs.heads.labelled, batch.labels >= 0  # noqa: E741
     p, q = (wide(view.z).softmax(1) for view in views)
     assert p.shape == (len(LABELS), KNOWN + NOVEL)
     expected = sum(-p[i, y].log() for i, y in enumerate(LABELS) if y >= 0) / l.sum()
     assert losses["cross-entropy"].item() == pytest.approx(expected.item())
-    a, b = (method.pairs.novel(view.z).softmax(1) for view in views)
+    a, b = (method.pairs.heads.novel(view.z).softmax(1) for view in views)
     weight = 5 * math.exp(-5 * (1 - NOW.progress / 0.25) ** 2)
     expected = weight * (sum((p - q).flatten() ** 2) / p.numel() + sum((a - b).flatten() ** 2) / a.numel())
     assert losses["consistency"].item() == pytest.approx(expected.item())
@@ -98,14 +98,14 @@ def test_cross_entropy_and_consistency_of_the_widened_head_are_over_all_classes(
 def test_guesses_are_not_moved_by_what_is_learnt_from_them():
     method, (views, batch) = make_method(rs.incremental), make_batch()
     method(views, batch, NOW)["self-training"].backward()
-    assert method.pairs.labelled.weight.grad.abs().sum() > 0
-    novel = method.pairs.novel.weight.grad
+    assert method.pairs.heads.labelled.weight.grad.abs().sum() > 0
+    novel = method.pairs.heads.novel.weight.grad
     assert novel is None or not novel.any()
 
 
 def test_scores_of_all_classes_are_those_of_the_widened_head_and_known_ones_start_as_stage_one_left_them():
     method, z = make_method(rs.incremental), rand(5, DIM, key="z")
-    assert torch.equal(method.logits(z), method.pairs.labelled(z))
+    assert torch.equal(method.logits(z), method.pairs.heads.labelled(z))
     torch.testing.assert_close(method.logits(z)[:, :KNOWN], make_model().head.double()(z))
     assert method.logits(z).argmax(1).max() < KNOWN  # a novel class is not guessed before one is learnt
 

@@ -143,7 +143,37 @@ def test_anchors_are_equidistant_and_as_far_apart_as_the_preset_says(name):
     loss.start(rand(200, 16, key="f").abs())
     apart = distances(loss.anchors)[~torch.eye(5, dtype=torch.bool)]
     asked = preset.alpha * distances(loss.prototypes).max()
-    torch.testing.assert_close(apart, torch.full_like(apart, min(asked, math.sqrt(2)) if preset.unit else asked))
+    torch.testing.assert_close(apart, torch.full_like(apart, min(asked, math.sqrt(2)) if name == "aligned" else asked))
+
+
+def test_the_cap_is_for_unit_latents_and_for_ours_alone():
+    opposite = torch.cat([torch.eye(4), -torch.eye(4)]).repeat(10, 1) * 3
+
+    def apart(preset):
+        loss = SpacingLoss(8, 4 + 8, preset)
+        loss.start(torch.nn.functional.pad(opposite, (0, 8)))
+        return distances(loss.anchors).max().item()
+
+    assert apart(aligned()) == pytest.approx(math.sqrt(2), abs=1e-4)
+    assert apart(author()) == pytest.approx(2.0, abs=1e-4)
+    assert apart(paper()) == pytest.approx(1.1 * 6, abs=1e-4)
+    assert apart(replace(aligned(), unit=False)) == pytest.approx(1.1 * 6, abs=1e-4)
+
+
+def test_one_prototype_is_logged_without_a_distance_it_has_not():
+    method = Spacing(Problem(8, 0, 1, labelled=False))
+    method.loss.start(rand(20, 8, key="f"))
+    assert all(map(math.isfinite, method.log().values()))
+    assert "smallest prototype distance" not in method.log()
+
+
+def test_nobody_need_say_how_many_images_there_are():
+    method = Spacing(Problem(8, known=2, novel=3)).double()
+    method.loss.start(rand(40, 8, key="f"))
+    latents, batch = [Latents(rand(6, 8, key="z"))], Batch([], torch.full((6,), -1), torch.arange(6), {})
+    before = method.loss.prototypes.clone()
+    method.after_step(latents, batch, lambda view: latents[view], Now(0, 0, 1))
+    assert not torch.equal(method.loss.prototypes, before)
 
 
 def test_known_prototypes_start_at_the_labelled_means_where_the_preset_says_so():

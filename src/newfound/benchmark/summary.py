@@ -104,12 +104,18 @@ def paired(results: dict[str, Any], name: str, other: str, reading: str, images:
 
 
 def interval(values: "pd.Series[Any]", digits: int) -> str:
-    """Mean difference, from three seeds on with its 95 % interval (Student's t, paired by seed)."""
+    """Mean difference, from three seeds on with its interval."""
     mean = f"{values.mean():+.{digits}f}"
     if len(values) < 3:
         return mean
+    low, high = bounds(values)
+    return f"{mean} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+def bounds(values: "pd.Series[Any]") -> tuple[float, float]:
+    """The 95 % interval of the mean (Student's t)."""
     half = float(student.ppf(0.975, len(values) - 1)) * values.std() / math.sqrt(len(values))
-    return f"{mean} [{values.mean() - half:+.{digits}f}, {values.mean() + half:+.{digits}f}]"
+    return values.mean() - half, values.mean() + half
 
 
 def separation(results: dict[str, Any]) -> str:

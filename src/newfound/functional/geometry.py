@@ -108,9 +108,9 @@ def directions(scatter: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim filled"]
 def target_distance(prototypes: Float[Tensor, "c dim"], alpha: float, cap: float | None = None) -> float:
     """How far apart the anchors shall be.
 
-        δ = min(α · max_{i<j} ‖p_i − p_j‖, cap)        (Algorithm 1, lines 1–2; the cap is ours)
+    δ = min(α · max_{i<j} ‖p_i − p_j‖, cap)        (Algorithm 1, lines 1–2)
 
-    Unit latents that are nowhere negative are never more than √2 apart: a sensible cap for them.
+    The cap is ours.
     """
     if alpha <= 1:
         warnings.warn(

@@ -14,13 +14,14 @@ from typing import final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from newfound.functional.losses import consistency, cross_entropy, pairwise_bce, symmetric_kl
+from newfound.functional.losses import symmetric_kl
 from newfound.functional.pseudo import part_codes, part_distances, ranking_statistics
 from newfound.functional.schedules import ramp, steps
 from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.pairwise import Heads
 from newfound.networks.backbone import still
 from newfound.networks.bank import Bank, Ring
 from newfound.networks.model import Model
@@ -92,41 +93,12 @@ class Parts(nn.Module):
 
 
 @final
-class Branch(nn.Module):
-    """A branch from its latents on: a head for known classes, one for novel ones, and a bank.
-
-    CE(h_l(z), y) + BCE(p_u(z)·p_u(z̄), alike) + w · (‖p_u(z) − p_u(z̄)‖² + ‖p_l(z) − p_l(z̄)‖²)
-    """
+class Branch(Heads):
+    """A branch from its latents on: its heads, and a bank."""
 
     def __init__(self, problem: Problem, head: nn.Linear | None, bank: int):
-        super().__init__()
-        self.labelled = (head or nn.Linear(problem.dim, problem.known)) if problem.labelled else None
-        self.novel = nn.Linear(problem.dim, problem.pile)
+        super().__init__(problem, head)
         self.bank = Bank(bank, problem.dim)
-
-    def forward(
-        self,
-        z: Float[Tensor, "n d"],
-        other: Float[Tensor, "n d"],
-        labels: Int[Tensor, " n"],
-        alike: Bool[Tensor, "u u"],
-        weight: float,
-    ) -> Losses:
-        """`pairs` and `consistency`, and `cross-entropy` where labelled images take part."""
-        u = labels < 0
-        p, q = self.novel(z).softmax(1), self.novel(other).softmax(1)
-        losses = {"pairs": pairwise_bce(p[u], q[u], alike)}
-        steady = consistency(p, q)
-        if self.labelled is not None:
-            known, known_other = self.labelled(z), self.labelled(other)
-            losses["cross-entropy"] = cross_entropy(known[~u], labels[~u])
-            steady = steady + consistency(known.softmax(1), known_other.softmax(1))
-        return losses | {"consistency": weight * steady}
-
-    def logits(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
-        """Known classes, where there is a head for them, then novel ones."""
-        novel = self.novel(z)
-        return novel if self.labelled is None else torch.cat([self.labelled(z), novel], dim=1)
 
 
 @final
@@ -159,7 +131,7 @@ class Dual(Method):
         self.stage = copy.deepcopy(model.backbone.stages[-1]).requires_grad_(True)
         self.parts = Parts(parts, problem.dim)
         self.whole = Branch(problem, model.head, bank)
-        self.local = Branch(problem, copy.deepcopy(model.head), bank)
+        self.local = Branch(problem, model.head, bank)
 
     def look(self, view: Latents) -> Float[Tensor, "n d height width"]:
         """The local branch's map. Its BatchNorm remembers nothing: only training asks it."""

@@ -5,7 +5,6 @@ Neighborhood Contrastive Learning for Novel Class Discovery, CVPR 2021.
 both are the two-stage NCL*: the unlabelled half alone.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -111,7 +110,7 @@ class Neighbours(Method):
 
 def pairs(problem: Problem, model: Model) -> Method:
     """The step it shares with RS; its labelled head starts as a copy of stage one's."""
-    return Pairwise(problem, pseudo.cosine, head=copy.deepcopy(model.head))
+    return Pairwise(problem, pseudo.cosine, head=model.head)
 
 
 def build(problem: Problem, model: Model) -> Method:

@@ -7,7 +7,6 @@ confirmed are how pairs are guessed (NCL's cosine, by the same authors), Beta(1,
 larger share, sharpening with T = 0.5, the probability of 0.9, cross-entropy where L2 is possible, and the ramp.
 """
 
-import copy
 from functools import partial
 from typing import final
 
@@ -93,7 +92,7 @@ class OpenMix(Method):
         """`blends`, and the losses of `Pairwise`."""
         u = unlabelled(batch, self.problem)
         partner, keep = batch.notes["partner"], batch.notes["keep"]
-        guess = torch.stack([self.pairs.novel(view.z).softmax(1) for view in latents[:2]]).mean(0)
+        guess = torch.stack([self.pairs.heads.novel(view.z).softmax(1) for view in latents[:2]]).mean(0)
         # An unlabelled image meets any other; who is sure is asked only here. To know it in `prepare`, guesses of an
         # epoch ago would have to be kept for every image.
         counts = ~u | (guess.amax(1) >= self.sure)[partner]
@@ -110,7 +109,7 @@ class OpenMix(Method):
 
 def build(problem: Problem, model: Model) -> Method:
     """The head of the known classes starts as a copy of stage one's."""
-    return OpenMix(problem, copy.deepcopy(model.head))
+    return OpenMix(problem, model.head)
 
 
 recipe = Recipe(

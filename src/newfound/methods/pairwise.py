@@ -1,10 +1,11 @@
 """The step that RS, NCL and two-stage Spacing share: guess which pairs are alike, make the head agree."""
 
+import copy
 from collections.abc import Callable
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from newfound.functional.losses import consistency, cross_entropy, pairwise_bce
@@ -17,14 +18,49 @@ from newfound.types import Batch, Latents, Losses, Now, Problem
 Alike = Callable[[Float[Tensor, "n d"]], Bool[Tensor, "n n"]]
 
 
+class Heads(nn.Module):
+    """A head for known classes, which starts as a copy of stage one's, and one for novel ones.
+
+        CE(h_l(z), y) + BCE(p_u(z)·p_u(z̄), alike) + w · (‖p_u(z) − p_u(z̄)‖² + ‖p_l(z) − p_l(z̄)‖²)
+
+    z, z̄ are two views. In two stages there is no labelled head, and its terms are absent.
+    """
+
+    def __init__(self, problem: Problem, head: nn.Linear | None = None):
+        super().__init__()
+        known = problem.known
+        self.labelled = (copy.deepcopy(head) or nn.Linear(problem.dim, known)) if problem.labelled else None
+        self.novel = nn.Linear(problem.dim, problem.pile)
+
+    def forward(
+        self,
+        z: Float[Tensor, "n d"],
+        other: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"],
+        alike: Bool[Tensor, "u u"],
+        weight: float,
+    ) -> Losses:
+        """`pairs` and `consistency`, and `cross-entropy` where labelled images take part."""
+        u = labels < 0
+        p, q = self.novel(z).softmax(1), self.novel(other).softmax(1)
+        losses = {"pairs": pairwise_bce(p[u], q[u], alike)}
+        steady = consistency(p, q)
+        if self.labelled is not None:
+            known, known_other = self.labelled(z), self.labelled(other)
+            losses["cross-entropy"] = cross_entropy(known[~u], labels[~u])
+            steady = steady + consistency(known.softmax(1), known_other.softmax(1))
+        return losses | {"consistency": weight * steady}
+
+    def logits(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
+        """Known classes, where there is a head for them, then novel ones."""
+        novel = self.novel(z)
+        return novel if self.labelled is None else torch.cat([self.labelled(z), novel], dim=1)
+
+
 @final
 class Pairwise(Method):
-    """Cross-entropy on labelled images, pairwise agreement on unlabelled ones, consistency on all.
-
-        L = CE(h_l(z), y) + BCE(p_u(z)·p_u(z̄), alike) + w(t) · (‖p_u(z) − p_u(z̄)‖² + ‖p_l(z) − p_l(z̄)‖²)
-
-    z, z̄ are two views. Pairs are guessed from the latents of the first view, or from those of a frozen `teacher`.
-    In two stages there is no labelled head, and its terms are absent.
+    """Cross-entropy on labelled images, pairwise agreement on unlabelled ones, consistency on all: `Heads`, with w(t)
+    ramped up. Pairs are guessed from the latents of the first view, or from those of a frozen `teacher`.
     """
 
     def __init__(
@@ -37,8 +73,7 @@ class Pairwise(Method):
     ):
         super().__init__()
         self.problem, self.alike = problem, alike
-        self.labelled = (head or nn.Linear(problem.dim, problem.known)) if problem.labelled else None
-        self.novel = nn.Linear(problem.dim, problem.pile)
+        self.heads = Heads(problem, head)
         self.teacher = None if teacher is None else Frozen(teacher)
         # NCL's (share of the run, weight): its CIFAR-10 values for few classes, its CIFAR-100 values for many
         self.ramp = (0.25, 5.0) if problem.pile <= 10 else (0.75, 50.0)
@@ -54,16 +89,8 @@ class Pairwise(Method):
         u = unlabelled(batch, self.problem)
         z, other = latents[0].z, latents[1].z
         alike = self.alike(batch.notes.get("teacher", z.detach())[u])
-        p, q = self.novel(z).softmax(1), self.novel(other).softmax(1)
-        losses = {"pairs": pairwise_bce(p[u], q[u], alike)}
-        steady = consistency(p, q)
-        if self.labelled is not None:
-            known, known_other = self.labelled(z), self.labelled(other)
-            losses["cross-entropy"] = cross_entropy(known[~u], batch.labels[~u])
-            steady = steady + consistency(known.softmax(1), known_other.softmax(1))
-        return losses | {"consistency": ramp(now.progress, *self.ramp) * steady}
+        return self.heads(z, other, batch.labels, alike, ramp(now.progress, *self.ramp))
 
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
         """Known classes, where there is a head for them, then novel ones."""
-        novel = self.novel(features)
-        return novel if self.labelled is None else torch.cat([self.labelled(features), novel], dim=1)
+        return self.heads.logits(features)

@@ -6,7 +6,6 @@ AutoNovel: Automatically Discovering and Learning Novel Visual Categories, TPAMI
 head for known and novel classes together.
 """
 
-import copy
 from functools import partial
 from typing import final
 
@@ -57,7 +56,7 @@ class Incremental(Method):
 
 def build(problem: Problem, model: Model) -> Method:
     """RS; its labelled head starts as a copy of stage one's."""
-    return Pairwise(problem, pseudo.ranking_statistics, head=copy.deepcopy(model.head))
+    return Pairwise(problem, pseudo.ranking_statistics, head=model.head)
 
 
 def build_incremental(problem: Problem, model: Model) -> Method:

@@ -42,7 +42,9 @@ class Preset:
     """How far the known classes' within-class covariance, where it is known, is shrunk before latents are whitened
     by it (before they are normalised); None: never whitened."""
     alpha: float = 1.1
-    """Anchors are α times the largest prototype distance apart."""
+    """Anchors are α times the largest prototype distance apart,"""
+    cap: float | None = math.sqrt(2)
+    """but on the unit sphere no more than this: the distance of orthogonal latents, the largest of latents ≥ 0."""
     orientation: Literal["aligned", "random", "none"] = "aligned"
     """How the simplex of anchors is turned; none: no anchors."""
     initial: float | None = None
@@ -74,6 +76,7 @@ def author() -> Preset:
         weight=0.625,
         whiten=None,
         alpha=1.0,
+        cap=None,
         orientation="random",
         initial=100.0,
         known="k-means",
@@ -194,18 +197,23 @@ class SpacingLoss(nn.Module):
         if self.preset.orientation != "none":
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="alpha = ")  # the author's α = 1 is a preset, not a slip
-                distance = target_distance(prototypes, self.preset.alpha, math.sqrt(2) if self.preset.unit else None)
+                distance = target_distance(prototypes, self.preset.alpha, self.preset.cap if self.preset.unit else None)
             self.anchors.copy_(equidistant(prototypes, distance, self.preset.orientation, random))
         self.started.fill_(True)
+        parallel.broadcast(self)  # one process's k-means may have ended elsewhere
 
     def forward(self, z: Float[Tensor, "n d"]) -> Scalar:
         """The loss of these latents; 0, with a gradient, before `start`."""
+        return self.of(z, parallel.gather(z.detach()) if self.preset.order == "first" else z)
+
+    def of(self, z: Float[Tensor, "n d"], batch: Float[Tensor, "all d"]) -> Scalar:
+        """The same, where the latents of every process are at hand."""
         z = self.space(z)
         if not self.started:
             return z.sum() * 0.0
         prototypes, assignment = self.prototypes, nearest(z.detach(), self.prototypes)
         if self.preset.order == "first":
-            prototypes = self.moved(z.detach()).prototypes
+            prototypes = self.moved(self.space(batch.detach())).prototypes
         return self.preset.weight * pull(z, prototypes.index_select(0, assignment))
 
     def moved(self, z: Float[Tensor, "n d"]) -> Moved:
@@ -247,13 +255,16 @@ class Spacing(Method):
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`spacing`, on all rows of the first view."""
         unlabelled(batch, self.problem)
-        return {"spacing": self.loss(latents[0].z)}
+        z = latents[0].z
+        return {"spacing": self.loss.of(z, z)}
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
         """Move the prototypes and write down who changed class."""
         if not self.loss.started:
             return
         assignment = self.loss.absorb((embed(0) if self.loss.preset.order == "again" else latents[0]).z)
+        if not self.problem.rows:  # nobody said how many images there are, so nobody asks who changed class
+            return
         before = self.get_buffer("assignment")
         seen = before[batch.rows] >= 0
         self.get_buffer("changed")[0] += ((before[batch.rows] != assignment) & seen).sum()
@@ -262,17 +273,19 @@ class Spacing(Method):
 
     def log(self) -> dict[str, float]:
         """How far the prototypes are from the origin and from one another, and how settled the classes are."""
-        norms, between = self.loss.prototypes.norm(dim=1), distances(self.loss.prototypes)
-        between.fill_diagonal_(math.inf)
+        norms = self.loss.prototypes.norm(dim=1)
         assignment, (changed, seen) = self.get_buffer("assignment"), self.get_buffer("changed").tolist()
         sizes = torch.bincount(assignment[assignment >= 0], minlength=len(norms))
-        return {
+        found = {
             "mean prototype norm": norms.mean().item(),
             "largest prototype norm": norms.max().item(),
-            "smallest prototype distance": between.min().item(),
             "empty clusters": float((sizes == 0).sum()),
             "changed assignments": changed / max(seen, 1.0),
         }
+        if len(norms) > 1:
+            between = distances(self.loss.prototypes).fill_diagonal_(math.inf)
+            found["smallest prototype distance"] = between.min().item()
+        return found
 
 
 def build_pairs(problem: Problem, model: Model) -> Method:
