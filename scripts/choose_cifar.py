@@ -83,9 +83,9 @@ def arm(
             part.alike = rule(name, alike)
     training = replace(methods.parse(name)[0].training, epochs=EPOCHS if name != "kmeans" else 0, rate=rate)
     learner = Learner(tail.backbone, method, training.trains)
-    before = survey(learner, data).features
+    before = survey(learner.backbone, data).features
     fit(learner, data, training, SEED)
-    features = survey(learner, data).features
+    features = survey(learner.backbone, data).features
     found = kmeans(F.normalize(features, dim=1), CLASSES, generator(SEED, "reading")).assignment
     raw = kmeans(features, CLASSES, generator(SEED, "reading")).assignment
     row = {"method": name, "rate": rate, "weight": weight, "seconds": round(time.perf_counter() - began)}

@@ -98,6 +98,13 @@ def test_predict_writes_the_class_of_new_images(place):
     assert "--overwrite" in refused.stderr
 
 
+def test_predict_takes_a_single_image(place):
+    image = next((place / "more").rglob("*.png"))
+    done = newfound("predict", "run", image, "-o", "one.csv", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(place / "one.csv")["path"].tolist() == [image.name]
+
+
 def test_predicting_the_images_of_the_run_gives_their_classes(place):
     done = newfound("predict", "run", "new", "-o", "same.csv", cwd=place)
     assert done.returncode == 0, done.stderr
@@ -163,7 +170,44 @@ def test_resuming_a_finished_run_changes_nothing(place):
     done = newfound(*two_stage("run"), "--truth", "--resume", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "finished already" in done.stderr
+    assert "Looking" not in done.stderr
     assert before == {path: path.read_bytes() for path in before}
+
+
+def test_a_report_that_was_not_finished_is_written_when_the_run_is_resumed(place):
+    shutil.copytree(place / "run", place / "unreported")
+    (place / "unreported" / "report.html").unlink()
+    done = newfound(*two_stage("unreported"), "--truth", "--resume", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "<html" in (place / "unreported" / "report.html").read_text()
+
+
+def test_resuming_a_finished_model_learns_nothing_again(place):
+    shutil.move(place / "elsewhere", place / "known")
+    before = (place / "model" / "model.safetensors").stat().st_mtime_ns
+    words = "pretrain", "--known", "known", "-o", "model", "--pretrain-epochs", 2, "--size", 28, "--width", 4
+    done = newfound(*words, "--resume", cwd=place)
+    shutil.move(place / "known", place / "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert "finished already" in done.stderr
+    assert (place / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_pile_of_one_class_is_a_run_like_any_other(place):
+    words = "discover", "--model", "model", "--unlabelled", "more", "--classes", 1, "--no-mixed", "--epochs", 1
+    done = newfound(*words, "-o", "lonely", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_csv(place / "lonely" / "classes.csv")) == 1
+
+
+def test_a_model_that_learnt_which_images_share_a_class_serves_kcl(place):
+    words = "pretrain", "--known", "elsewhere", "-o", "alike", "--similarity", "--pretrain-epochs", 1, "--size", 28
+    done = newfound(*words, "--width", 4, cwd=place)
+    assert done.returncode == 0, done.stderr
+    words = "discover", "--model", "alike", "--unlabelled", "new", "--classes", 3, "--epochs", 1, "--method", "kcl"
+    done = newfound(*words, "-o", "kcl", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "pairs" in pd.read_csv(place / "kcl" / "metrics.csv")
 
 
 def test_a_run_resumes_with_its_own_settings_only(place):
@@ -260,7 +304,22 @@ BAD = {
     "unknown flag": (("--model", "model", "--unlabelled", "new", "--metod", "x"), "--metod"),
     "a run is there": (("--model", "model", "--unlabelled", "new", "-o", "run"), "--overwrite"),
     "other files are there": (("--model", "model", "--unlabelled", "new", "-o", "elsewhere"), "other files"),
+    "another's settings are there": (("--model", "model", "--unlabelled", "new", "-o", "site"), "other files"),
     "output is a file": (("--model", "model", "--unlabelled", "new", "-o", "said.txt"), "is a file"),
+    "output below a file": (
+        ("--model", "model", "--unlabelled", "new", "-o", "said.txt/run"),
+        "Nothing can be written",
+    ),
+    "no images a step": (("--model", "model", "--unlabelled", "new", "--batch", 0), "--batch is 0"),
+    "passes below zero": (("--model", "model", "--unlabelled", "new", "--epochs", -1), "--epochs is -1"),
+    "no such device": (("--model", "model", "--unlabelled", "new", "--device", "CUPU"), "--device is CUPU"),
+    "weights of nothing": (("--known", "elsewhere", "--unlabelled", "new", "--weights", "w.bin"), "Name the backbone"),
+    "no truth": (("--model", "model", "--unlabelled", "flat", "--truth"), "lie in no folder"),
+    "one known class": (("--known", "single", "--unlabelled", "new"), "needs at least 2"),
+    "nobody says what is alike": (
+        ("--model", "model", "--unlabelled", "new", "--method", "kcl"),
+        "newfound pretrain --similarity",
+    ),
 }
 
 
@@ -282,6 +341,13 @@ def bad_place(place):
     weights = load_file(place / "nan" / "model.safetensors")
     weights["backbone.stages.0.0.weight"] = torch.full_like(weights["backbone.stages.0.0.weight"], torch.nan)
     save_file(weights, place / "nan" / "model.safetensors")
+    (place / "site").mkdir()
+    (place / "site" / "config.toml").write_text("title = 'mine'\n")
+    (place / "flat").mkdir()
+    for file in list((place / "new").rglob("*.png"))[:5]:
+        shutil.copy(file, place / "flat")
+    first = next((place / "elsewhere").iterdir())
+    shutil.copytree(first, place / "single" / first.name)
     shutil.copytree(place / "new", place / "leak")
     shared = next((place / "elsewhere").rglob("*.png"))
     shutil.copy(shared, place / "leak" / "copy.png")
@@ -304,6 +370,11 @@ BAD_ELSEWHERE = {
         "discovers in two stages only",
     ),
     "nothing to fetch": (("data", "mnist"), "cifar10, cifar100"),
+    "a folder to predict into": (("predict", "run", "more", "-o", "model", "--overwrite"), "model is a folder"),
+    "a demonstration over a run": (("demo", "-o", "run"), "run holds other files"),
+    "no demonstration": (("demo", "--seeds", 0), "--seeds is 0"),
+    "one class to learn": (("pretrain", "--known", "single", "-o", "fresh"), "needs at least 2"),
+    "a model below a file": (("pretrain", "--known", "elsewhere", "-o", "said.txt/m"), "Nothing can be written"),
     "no trace": (("figure", "tsne", "model"), "has no trace.safetensors"),
     "no spacing": (("figure", "spacing", "hosted"), "no Spacing in it"),
     "other images": (("figure", "tsne", "run", "hosted"), "different images"),
@@ -311,7 +382,7 @@ BAD_ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def hosted(place):
+def hosted(bad_place, place):
     """A run of other images with a method that has no Spacing."""
     words = "discover", "--model", "model", "--unlabelled", "more", "--classes", 3, "--epochs", 1, "--method", "pairs"
     done = newfound(*words, "-o", "hosted", "--truth", cwd=place)

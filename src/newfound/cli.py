@@ -169,15 +169,18 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
 
     Args:
         run: run folder that newfound discover wrote.
-        images: folder of new images.
+        images: folder of new images, a list of them (CSV, COCO), or one image.
         output: the CSV file to write.
         overwrite: replace a file that is already there.
     """
     from newfound import files
     from newfound.discovery.result import Discovery, csv_text
 
+    if output.is_dir():
+        raise InputError(f"{output} is a folder; the classes are written to a CSV file. Give its name with -o.")
     if output.exists() and not overwrite:
         raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
+    files.check_writable(output.parent)
     found, count, left = Discovery.load(run), 0, list[str]()
     with files.writing(output) as file:
         for number, (table, skipped) in enumerate(found.predictions(images)):
@@ -359,6 +362,8 @@ def main() -> None:
         _fail(f"{error}{found} See {shlex.join(['newfound', *(error.command_chain or ())])} --help.", 2)
     except InputError as error:
         _fail(str(error), 2)
+    except OSError as error:  # the disk is full, a folder was taken away
+        _fail(f"a file cannot be read or written: {error}", 2)
     else:
         if parallel := sys.modules.get("newfound.parallel"):  # loaded only where training was
             parallel.leave()

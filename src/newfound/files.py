@@ -9,11 +9,23 @@ from typing import IO
 
 from torch import Tensor
 
+from newfound.errors import InputError
+
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader, or a crash, never meets half of it."""
     with writing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that nothing can be written in, or that cannot be made; leaves no trace."""
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise InputError(f"Nothing can be written in {folder}: {error.strerror}. Give another place (-o).") from error
 
 
 @contextmanager

@@ -197,6 +197,16 @@ def test_our_own_network_cannot_learn_without_labels(place):
 def test_images_in_memory_are_for_our_own_network(place):
     with pytest.raises(InputError, match="in memory"):
         discover(unlabelled=doodles("novel"), known=doodles("spare"), classes=3, run=RUN, stage=STAGE)
+    with pytest.raises(InputError, match="in memory"):
+        discover(model=place / "model", unlabelled=doodles("novel"), classes=3, run=RUN)
+    with pytest.raises(InputError, match="learns from labelled images"):
+        discover(unlabelled=doodles("novel"), classes=3, run=RUN)
+
+
+def test_a_run_refuses_images_in_memory_where_a_pretrained_backbone_looked(place):
+    found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=Run(method="kmeans"))
+    with pytest.raises(InputError, match="in memory"):
+        found.predict(doodles("novel"))
 
 
 def test_a_pile_of_which_nothing_can_be_read_is_refused(place, tmp_path):

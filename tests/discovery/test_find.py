@@ -60,7 +60,7 @@ def test_a_two_stage_method_does_not_take_labelled_images():
 
 
 def test_a_method_without_its_similarity_network_says_what_it_lacks():
-    with pytest.raises(InputError, match="needs the similarity network"):
+    with pytest.raises(InputError, match="asks a network which images share a class"):
         features("kcl", "one", labelled=None)
 
 
@@ -170,7 +170,7 @@ def test_the_bar_leaves_so_many_below_it():
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
 def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(InputError, match=rf"share of unsure images is {share}.*--unsure"):
+    with pytest.raises(InputError, match=rf"--unsure is {share}.*from 0 to 1"):
         find(make_model("one"), UNLABELLED, 3, run=Run(unsure=share))
 
 

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import logging
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -16,6 +18,7 @@ from newfound.discovery.discover import judged
 from newfound.discovery.find import Run, find
 from newfound.discovery.pages import page
 from newfound.discovery.result import TRUST_FEATURES, TRUST_LEARNT, Discovery, csv_text
+from newfound.discovery.trace import Trace
 from newfound.errors import InputError
 from newfound.functional.calibration import Line, Trust
 from newfound.functional.counting import Count, Tried
@@ -23,7 +26,7 @@ from newfound.networks.model import Model
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
-from tests.data.pictures import save
+from tests.data.pictures import save, write_doodles
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +177,44 @@ def test_saved_and_loaded_is_the_same(found, images, tmp_path):
     assert (loaded.names, loaded.numbers, loaded.skipped) == (found.names, found.numbers, found.skipped)
     read_back = pd.read_csv(tmp_path / "assignments.csv")
     assert list(read_back["class"]) == list(found.assignments()["class"])
+
+
+def test_saved_elsewhere_under_new_names_figures_can_still_be_drawn(model, images, tmp_path):
+    found = find(model, images, 2, run=Run(epochs=1, device="cpu"))
+    found.save(tmp_path / "first")
+    loaded = Discovery.load(tmp_path / "first")
+    loaded.rename(1, "sea pen")
+    loaded.save(tmp_path / "second")
+    before, after = (Trace.load(tmp_path / name) for name in ("first", "second"))
+    assert "sea pen" in after.classes
+    assert "sea pen" not in before.classes
+    assert torch.equal(before.after.latents, after.after.latents)
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
+def test_classes_may_be_merged_and_named_by_numbers_of_any_kind(found, tmp_path, kind):
+    clusters = torch.tensor(found.numbers)
+    assert found.merge(kind([4, 3])) == 3
+    assert found.numbers == torch.where(clusters == 4, 3, clusters).tolist()
+    found.rename(np.int64(3), "both")
+    found.save(tmp_path)
+    assert Discovery.load(tmp_path).names == found.names
+
+
+def test_a_folder_at_home_may_be_named_with_a_tilde(found, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found.save("~/run")
+    assert (tmp_path / "run" / "discovery.json").is_file()
+    assert Discovery.load("~/run").names == found.names
+    assert Model.from_pretrained("~/run/model").classes == found.model.classes
+
+
+def test_files_that_cannot_be_read_are_named_when_predicting(found, tmp_path, caplog):
+    write_doodles(tmp_path, range(1), each=2)
+    (tmp_path / "zero.png").touch()
+    with caplog.at_level(logging.WARNING, "newfound"):
+        assert len(found.predict(tmp_path)) == 2
+    assert "zero.png" in caplog.text
 
 
 def test_known_classes_come_last_under_their_names_and_new_ones_avoid_these(mixed):

@@ -44,7 +44,7 @@ PRESETS = ["pairs+spacing", "pairs+spacing:paper", "pairs+spacing:author", "pair
 def test_the_beginning_shows_prototypes_where_the_run_will_start_them(name):
     learner, data = make_learner(name), make_data()
     first = beginning(learner, data, SEED, EPOCHS)
-    seen, loss = survey(learner, data), spacing_of(learner.method)
+    seen, loss = survey(learner.backbone, data), spacing_of(learner.method)
     for epoch in range(EPOCHS):
         learner.method.before_epoch(lambda: seen, Now(SEED, epoch, EPOCHS))
         if loss.started:
@@ -67,7 +67,7 @@ def test_looking_changes_nothing_of_the_run(name):
 def test_only_unlabelled_images_are_kept_in_their_order():
     learner, data = make_learner("pairs"), make_data()
     moment = ending(learner, data)
-    assert torch.equal(moment.latents, survey(learner, data).features[LABELLED:])
+    assert torch.equal(moment.latents, survey(learner.backbone, data).features[LABELLED:])
     assert moment.rows.tolist() == list(range(ROWS - LABELLED))
     assert moment.spaced is moment.prototypes is moment.anchors is None
 
@@ -80,7 +80,7 @@ def test_of_many_images_some_are_kept_evenly_with_the_first_and_the_last(monkeyp
     assert len(rows) == len(moment.latents) == len(moment.spaced) == 9
     assert (rows[0], rows[-1]) == (0, ROWS - 1)
     assert {b - a for a, b in itertools.pairwise(rows)} <= {4, 5}
-    assert torch.equal(moment.latents, survey(learner, data).features[moment.rows])
+    assert torch.equal(moment.latents, survey(learner.backbone, data).features[moment.rows])
 
 
 @pytest.mark.parametrize("name", [*PRESETS, "pairs"])

@@ -112,8 +112,12 @@ def test_the_rate_follows_the_schedule(monkeypatch):
 
 def test_a_survey_is_the_backbone_in_eval_mode_image_by_image():
     learner, data = make_learner(), make_data()
-    features, labels = survey(learner, data)
+    learner.train()
+    features, labels = survey(learner.backbone, data)
+    assert learner.backbone.training
     learner.eval()
+    assert torch.equal(survey(learner.backbone, data).features, features)
+    assert not learner.backbone.training
     one_by_one = torch.cat([learner.backbone(image[None].float() / 255).z for image in data.pixels])
     torch.testing.assert_close(features, one_by_one)
     assert torch.equal(labels, data.labels)

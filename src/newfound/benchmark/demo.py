@@ -18,7 +18,8 @@ from newfound.discovery.discover import facts, stage_one, versions
 from newfound.discovery.find import Progress, find, silent
 from newfound.discovery.pages import write_report
 from newfound.discovery.reading import read
-from newfound.discovery.settings import Run, StageOne
+from newfound.discovery.settings import Run, StageOne, needed
+from newfound.errors import InputError
 from newfound.functional.geometry import whitening
 from newfound.functional.metrics import scores
 from newfound.methods.spacing import aligned
@@ -53,6 +54,8 @@ def demonstrate(
     progress: Progress = silent,
 ) -> pd.DataFrame:
     """Run it for each seed; write the first one's run folder and report. Returns a row a method, seed and reading."""
+    needed("seeds", seeds, seeds >= 1, "at least 1")
+    check_place(output)
     known, novel = doodles("known"), doodles("novel")
     pile, truth, classes = hide(novel), novel.labels, len(novel.classes)
     rows = []
@@ -75,6 +78,16 @@ def demonstrate(
     first.save(output)
     write_report(first, output / "report.html", comparison(rows))
     return pd.DataFrame(rows)
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier demonstration."""
+    files.check_writable(folder)
+    about = folder / "discovery.json"
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not about.is_file() or "comparison" not in json.loads(about.read_text(encoding="utf-8"))["facts"]:
+        raise InputError(f"{folder} holds other files; this needs a folder of its own. Give another place with -o.")
 
 
 def hide(images: Images) -> Images:

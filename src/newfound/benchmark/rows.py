@@ -23,7 +23,7 @@ from newfound.discovery.trace import Trace, beginning, ending, spacing_of
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
-from newfound.methods.base import Method, Sum
+from newfound.methods.base import Method
 from newfound.training.loop import Learner, fit, survey
 from newfound.types import Problem, generator, seeded
 
@@ -89,7 +89,7 @@ def evaluate(
     _, known_classes, novel_classes = CIFAR_SPLITS[task.split]
     test = of_classes(task.test, [*known_classes, *novel_classes])
     whole = start.model.backbone.to(next(start.backbone.parameters()).device)  # a last stage may have moved alone
-    seen = survey(Learner(whole, Sum()), Data(test.pixels, test.labels)).features.cpu()
+    seen = survey(whole, Data(test.pixels, test.labels)).features.cpu()
     ours = test.labels >= known
     result: dict[str, Any] = {"train": {}, "test": {}}
     for reading, space in SPACES.items():
@@ -118,7 +118,7 @@ def evaluate(
 
 def latents(learner: Learner, data: Dataset) -> Float[Tensor, "n dim"]:
     """Latents of the unlabelled images as they are now."""
-    features, labels = survey(learner, data)
+    features, labels = survey(learner.backbone, data)
     return features[labels < 0].cpu()
 
 

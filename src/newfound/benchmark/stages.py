@@ -17,14 +17,12 @@ from newfound.data.maps import Maps
 from newfound.data.sources import Images
 from newfound.data.splits import CIFAR_SPLITS, Split, cifar_split
 from newfound.discovery.find import Progress
-from newfound.methods.similarity import Similarity
 from newfound.methods.stage_one import Rotation, Supervised
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
-from newfound.networks.similarity import PairNet
 from newfound.training.loop import Learner, Row, fit
-from newfound.training.pretrain import beginner, colours, graduate, pretrain
+from newfound.training.pretrain import beginner, colours, graduate, pretrain, similarity
 from newfound.training.trunk import recall, remember, settle
 from newfound.types import Problem, Training, seeded
 
@@ -180,17 +178,13 @@ class Stages:
 
         def make(folder: Path) -> None:
             known, training = self.task.parts.known, self.budget.similarity
-            with seeded(self.seed, "similarity"):
-                backbone = SmallResNet(self.budget.width, self.budget.stride)
-                method = Similarity(Problem(backbone.dim, known=len(known.classes), novel=0))
-            backbone.normalise(*colours(known.pixels))
-            data = Data(known.pixels, known.labels)
-            fit(Learner(backbone, method), data, training, self.seed, progress=self._telling("similarity", training))
-            _, channels, size, _ = known.pixels.shape
-            pairs = PairNet(backbone, method.pairs)
-            Model(backbone, size=size, channels=channels, classes=known.classes, similarity=pairs).save_pretrained(
-                folder
+            told = self._telling("similarity", training)
+            pairs = similarity(
+                known, training, self.seed, width=self.budget.width, stride=self.budget.stride, progress=told
             )
+            _, channels, size, _ = known.pixels.shape
+            model = Model(pairs.backbone, size=size, channels=channels, classes=known.classes, similarity=pairs)
+            model.save_pretrained(folder)
 
         return cache.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
 

@@ -45,7 +45,8 @@ class Pictures:
 
 
 def pictures(place: str | Path, *, labelled: bool) -> Pictures:
-    """The images in a folder, or those that a manifest lists: a table (.csv, .tsv, .jsonl) or a COCO file (.json).
+    """The images in a folder, or those that a manifest lists: a table (.csv, .tsv, .jsonl) or a COCO file (.json); or
+    one image, where no label is asked for.
 
     A labelled folder has a folder for each class. A manifest has a row for each image, or for each box in one; its
     paths start at its own folder. The labels of a manifest that is taken as unlabelled are not looked at.
@@ -53,6 +54,8 @@ def pictures(place: str | Path, *, labelled: bool) -> Pictures:
     place = Path(place).expanduser()
     if is_manifest(place):
         return manifest(place, labelled=labelled)
+    if not labelled and place.suffix.lower() in ENDINGS and place.is_file():
+        return below(place.parent, [place.name], torch.tensor([-1]), (), ())
     root = existing(place, NEEDED)
     return class_pictures(root) if labelled else loose_pictures(root)
 

@@ -8,9 +8,10 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 import torch
@@ -22,27 +23,31 @@ from newfound.data.batches import Data
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
 from newfound.data.manifests import is_manifest
-from newfound.data.pictures import first_folders, pictures
+from newfound.data.pictures import Pictures, first_folders, pictures
 from newfound.data.pictures import truth as truth_of
 from newfound.data.sources import Images
 from newfound.data.splits import check_apart, check_leaks
 from newfound.discovery.find import Progress, about, check, find, silent, training
 from newfound.discovery.howmany import explained, how_many
 from newfound.discovery.pages import write_report
-from newfound.discovery.result import Discovery
-from newfound.discovery.settings import Run, StageOne
+from newfound.discovery.result import Discovery, tell_skipped
+from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.discovery.sight import PIXELS, chosen, described, seen
 from newfound.errors import InputError
 from newfound.functional.metrics import gcd_accuracy, matching, scores, task_agnostic
+from newfound.methods.similarity import SIMILARITY_TRAINING
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
 from newfound.networks.pretrained import Trunk
+from newfound.networks.resnet import OWN
 from newfound.training.adapt import aimed, measured, plain
 from newfound.training.loop import estimate
-from newfound.training.pretrain import beginner
+from newfound.training.pretrain import beginner, similarity
 from newfound.training.pretrain import pretrain as learn
 
 log = logging.getLogger("newfound")
+
+Place = TypeVar("Place")
 
 
 def pretrain(
@@ -60,18 +65,26 @@ def pretrain(
 
     Images that our own network is to learn from are in memory all at once; those that a pretrained one looks at never.
     """
-    stage = stage or StageOne()
+    stage, known, output = stage or StageOne(), at_home(known), at_home(output)
+    check_device(device)
     source = known if isinstance(known, Images) else pictures(known, labelled=True)
+    check_known(source.classes)
     eye = chosen(stage, None, [source], labelled=True)
+    if eye is not None and stage.similarity:
+        raise InputError(f"--similarity is learnt from pixels, and {eye.name} gives features. Take --backbone {OWN}.")
     settings = {"known": _place(known), "seed": seed, "device": device} | asdict(stage)
     refuse(output, "pretrain", settings, overwrite=overwrite, resume=resume)
+    if (done := finished(output, "model.json", resume)) is not None:
+        return Model.from_pretrained(done)
     labelled = seen(source, eye, stage.size or PIXELS, device, progress)
     with _work(output, "pretrain", settings, overwrite=overwrite, resume=resume) as folder:
         keep = None if folder is None else folder / CHECKPOINT
         model = stage_one(labelled, stage, seed, eye, device=device, progress=progress, keep=keep, resume=resume)
+        if stage.similarity:
+            model = with_similarity(model, labelled, stage, seed, device, progress)
         if folder is not None and parallel.first():
             model.save_pretrained(folder)
-        tell_skipped(labelled)
+        tell_skipped(labelled.skipped)
     return model
 
 
@@ -87,8 +100,7 @@ def stage_one(
     resume: bool = False,
 ) -> Model:
     """Learn the known classes with these settings; where a pretrained network has looked, they are only measured."""
-    if len(labelled.classes) < 2:
-        raise InputError(f"Found {len(labelled.classes)} known class; learning needs at least 2 (a folder each).")
+    check_known(labelled.classes)
     if eye is not None:
         assert isinstance(labelled, Embedded)
         return measured(labelled, eye, seed)
@@ -110,6 +122,18 @@ def stage_one(
         keep=keep,
         resume=resume,
     )
+
+
+def with_similarity(
+    model: Model, labelled: Collection, stage: StageOne, seed: int, device: str, progress: Progress
+) -> Model:
+    """The model with the network that KCL and MCL ask whether two images share a class."""
+    assert isinstance(labelled, Images)
+    budget = replace(SIMILARITY_TRAINING, epochs=stage.pretrain_epochs)
+    log.info(f"Learning which images share a class: {budget.epochs} epochs.")
+    told = partial(progress, "similarity", budget.epochs)
+    pairs = similarity(labelled, budget, seed, width=stage.width, stride=stage.stride, device=device, progress=told)
+    return replace(model, similarity=pairs)
 
 
 def discover(
@@ -135,6 +159,7 @@ def discover(
     `unlabelled` names the true classes: for the metrics alone.
     """
     began, run, stage = time.perf_counter(), run or Run(), stage or StageOne()
+    unlabelled, known, model, output = at_home(unlabelled), at_home(known), at_home(model), at_home(output)
     folders = [Path(place) for place in (known, unlabelled) if isinstance(place, str | Path)]
     if len(folders) == 2 and not any(map(is_manifest, folders)):
         check_apart(*folders)
@@ -147,10 +172,26 @@ def discover(
             f"The model knows {_few(start.classes)}; the labelled images are of {_few(taught.classes)}. "
             "Give the labelled images that the model learnt from, or leave one of the two out."
         )
-    check(run, len(pile), 1 if classes is None else classes, labelled=taught is not None, features=eye is not None)
+    if start is None and taught is not None:
+        check_known(taught.classes)
+    check(
+        run,
+        len(pile),
+        1 if classes is None else classes,
+        labelled=taught is not None,
+        features=eye is not None,
+        similarity=start is not None and start.similarity is not None,
+    )
+    if truth:
+        _truth(unlabelled, pile)
     settings = {"unlabelled": _place(unlabelled), "known": _place(known), "model": _place(model)}
     settings |= {"classes": classes, "truth": truth} | asdict(run) | asdict(stage)
     refuse(output, "discover", settings, overwrite=overwrite, resume=resume)
+    if (done := finished(output, "discovery.json", resume)) is not None:
+        found = Discovery.load(done)
+        if parallel.first() and not (done / REPORT).is_file():
+            write_report(found, done / REPORT)
+        return found
 
     size = (stage.size or PIXELS) if start is None else start.size
     new = seen(pile, eye, size, run.device, progress)
@@ -159,9 +200,6 @@ def discover(
         check_leaks(labelled, new)
     answers = _truth(unlabelled, new) if truth else None
     with _work(output, "discover", settings, overwrite=overwrite, resume=resume) as folder:
-        if folder is not None and resume and (folder / "discovery.json").is_file():
-            log.info(f"The run in {folder} is finished already.")
-            return Discovery.load(folder)
         if start is None and labelled is not None:
             if not methods.parse(run.method)[0].stage_one:
                 stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it
@@ -174,15 +212,15 @@ def discover(
             assert eye is not None
             start = plain(new, eye, run.seed) if start is None else aimed(start, new, labelled, run.seed)
         assert start is not None  # our own network has labelled images to learn from, or a model
-        estimate, number = None, classes
+        count, number = None, classes
         if number is None:
             log.info("Counting the classes.")
-            estimate = how_many(start, new, labelled, run.seed)
-            number = min(estimate.classes - estimate.known, len(new))
-            log.info(f"Classes: {explained(estimate)}.")
+            count = how_many(start, new, labelled, run.seed)
+            number = min(count.classes - count.known, len(new))
+            log.info(f"Classes: {explained(count)}.")
         keep = None if folder is None else folder / CHECKPOINT
         found = find(start, new, number, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
-        found.count = estimate
+        found.count = count
         if answers is not None:
             labels, names = answers
             found.truth = tuple(names[label] for label in labels.tolist())
@@ -190,15 +228,9 @@ def discover(
         found.facts = facts(found, run, labelled, command) | {"took": about(time.perf_counter() - began)}
         if folder is not None and parallel.first():
             found.save(folder)
-            write_report(found, folder / "report.html")
-        tell_skipped(new, labelled)
+            write_report(found, folder / REPORT)
+        tell_skipped([*new.skipped, *(() if labelled is None else labelled.skipped)])
     return found
-
-
-def tell_skipped(*read: Collection | None) -> None:
-    """Name the files that were left out."""
-    if skipped := [file for images in read if images is not None for file in images.skipped]:
-        log.warning(f"{len(skipped)} files could not be read and were left out:\n  " + "\n  ".join(skipped))
 
 
 def facts(found: Discovery, run: Run, labelled: Collection | None, command: str) -> dict[str, str]:
@@ -258,7 +290,7 @@ def versions() -> str:
     return ", ".join([*parts, f"Python {platform.python_version()}", f"{torch.get_num_threads()} threads"])
 
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, REPORT = "checkpoint.safetensors", "report.html"
 
 
 @contextmanager
@@ -290,17 +322,30 @@ def _work(
         checkpoint.unlink()
 
 
+def finished(output: str | Path | None, last: str, resume: bool) -> Path | None:
+    """The folder of a run that is to be resumed and has nothing left to do: the last of its files is there."""
+    folder = None if output is None else Path(output)
+    if not resume or folder is None or not (folder / last).is_file():
+        return None
+    log.info(f"The run in {folder} is finished already.")
+    return folder
+
+
 def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
-    """Refuse a folder that holds something else, or a run that nobody asked to overwrite or resume."""
+    """Refuse a folder that cannot be written in or holds something else, or a run that nobody asked to overwrite or
+    resume.
+    """
     if output is None or not parallel.first():
         return
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
+    files.check_writable(folder)
     if not folder.exists() or not any(folder.iterdir()):
         return
     written = folder / "config.toml"
-    if not written.is_file():
+    before = _written(written)
+    if before is None:
         raise InputError(f"{folder} holds other files; a run needs a folder of its own. Give another place with -o.")
     if overwrite:
         return
@@ -309,10 +354,6 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
             f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
             "or go on with an interrupted one with --resume."
         )
-    try:
-        before = tomllib.loads(written.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{written} cannot be read ({error}); begin anew with --overwrite.") from error
     if before != (config := _config(task, settings)):
         was: dict[str, Any] = next(iter(before.values()), {})
         asked: dict[str, Any] = config[task]
@@ -323,16 +364,36 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
         )
 
 
+def _written(config: Path) -> dict[str, Any] | None:
+    """The settings of the run in a folder; None where the file is not there, or not one of ours."""
+    try:
+        found = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if found.keys() in ({"pretrain"}, {"discover"}) else None
+
+
 def _config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What `config.toml` holds."""
     return {task: {key: value for key, value in settings.items() if value is not None}}
 
 
-def _truth(place: str | Path | Images, images: Collection) -> tuple[Int[Tensor, " n"], tuple[str, ...]]:
+def _truth(place: str | Path | Images, images: Collection | Pictures) -> tuple[Int[Tensor, " n"], tuple[str, ...]]:
     """The real classes of unlabelled images, for the metrics alone."""
     if isinstance(place, Images):
         return first_folders(images.names)
     return truth_of(place, images.names, images.boxes)
+
+
+def at_home(place: Place) -> Place | Path:
+    """A place with ~ in it as the shell would have written it; what is no place stays."""
+    return Path(place).expanduser() if isinstance(place, str | Path) else place
+
+
+def check_known(classes: tuple[str, ...]) -> None:
+    """Refuse to learn from a single class."""
+    if len(classes) < 2:
+        raise InputError(f"Found {len(classes)} known class; learning needs at least 2 (a folder each).")
 
 
 def _place(source: Any) -> str | None:

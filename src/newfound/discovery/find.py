@@ -70,7 +70,14 @@ def find(
     is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
     """
     run = run or Run()
-    check(run, len(unlabelled), classes, labelled=labelled is not None, features=isinstance(unlabelled, Embedded))
+    check(
+        run,
+        len(unlabelled),
+        classes,
+        labelled=labelled is not None,
+        features=isinstance(unlabelled, Embedded),
+        similarity=model.similarity is not None,
+    )
     model = copy.deepcopy(model)
     recognised = (model.told if labelled is None else model.classes) if run.mixed else ()
     if lost := [repr(name) for name in model.classes if run.mixed and name not in recognised]:
@@ -170,9 +177,9 @@ def near(images: Collection, away: Float[Tensor, " n"], cluster: Int[Tensor, " n
     return found
 
 
-def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool) -> None:
+def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool, similarity: bool) -> None:
     """Refuse what cannot work, before any long work: a method and how many images, whether labelled ones take part,
-    and whether all that is known of an image are features.
+    whether all that is known of an image are features, and whether a network says which images share a class.
     """
     recipes = methods.parse(run.method)
     if not labelled and not all(recipe.suits(labelled=False) for recipe in recipes):
@@ -191,8 +198,8 @@ def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool
             f"latents ({methods.suitable(features=True)}), or let a network learn from the images themselves "
             f"(--backbone {OWN})."
         )
-    if run.unsure is not None and not 0 <= run.unsure <= 1:
-        raise InputError(f"The share of unsure images is {run.unsure}; give a number from 0 to 1 (--unsure).")
+    if not similarity and any("similarity" in recipe.stage_one for recipe in recipes):
+        raise InputError(f"{run.method} {methods.similarity.NEEDED}")
     if not 1 <= classes <= images:
         raise InputError(
             f"Asked for {classes} classes in {images} images; ask for at least 1 and at most one an image."

@@ -3,11 +3,13 @@
 import csv
 import itertools
 import json
+import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import pandas as pd
 import torch
@@ -22,15 +24,17 @@ from newfound.data.decoding import Box
 from newfound.data.pictures import Pictures, at, pictures
 from newfound.data.sources import Images, load
 from newfound.discovery.reading import space
+from newfound.discovery.trace import NAME as TRACE
 from newfound.discovery.trace import Moment, Trace
 from newfound.errors import InputError
 from newfound.functional.calibration import Line, Trust, chance, lead, strangeness, without_self
 from newfound.functional.counting import Count, Tried
 from newfound.functional.geometry import distances
-from newfound.methods.base import Sum
 from newfound.networks.model import Model
 from newfound.training import embedding
-from newfound.training.loop import Learner, Row, survey
+from newfound.training.loop import Row, survey
+
+log = logging.getLogger("newfound")
 
 VERSION = 3
 TENSORS = ("features", "centres", "cluster", "sizes")
@@ -77,7 +81,7 @@ class Discovery:
     threshold: float = 0.5  # below this confidence an image is unsure
     twins: dict[int, int] = field(default_factory=dict)  # row of a near-duplicate → row of the image it nearly equals
     count: Count | None = None  # how the number of classes was estimated; None: it was given
-    moments: tuple[Moment, Moment] | None = None  # before and after training, for figures; `load` leaves them on disk
+    moments: tuple[Moment, Moment] | None = None  # before and after training, for figures
     names: dict[int, str] = field(default_factory=dict)  # class number → its name
     numbers: list[int] = field(default_factory=list)  # cluster → class number
 
@@ -148,33 +152,39 @@ class Discovery:
             )
         return pd.DataFrame(lines)
 
-    def rename(self, number: int, name: str) -> None:
+    def rename(self, number: SupportsIndex, name: str) -> None:
         """Give a class a name."""
+        number = index(number)
         self._check(number)
         if not name.strip() or any(name == other for n, other in self.names.items() if n != number):
             raise InputError(f"{name!r} is empty or another class's name; give class {number} a name of its own.")
         self.names[number] = name
 
-    def merge(self, numbers: Sequence[int]) -> int:
+    def merge(self, numbers: Iterable[SupportsIndex]) -> int:
         """Make several classes one; it keeps the smallest number, and the name of that class, or of the known one among
         them. Returns the number.
         """
-        for number in numbers:
+        merged = sorted({index(number) for number in numbers})  # a column of `summary`, or an array, works too
+        for number in merged:
             self._check(number)
-        if len(set(numbers)) < 2:
-            raise InputError(f"Found {list(numbers)}; merging needs at least two different classes.")
-        into = min(numbers)
-        if known := [self.names[number] for number in sorted(numbers) if self.kind(number) == "known"]:
+        if len(merged) < 2:
+            raise InputError(f"Found {merged}; merging needs at least two different classes.")
+        into = merged[0]
+        if known := [self.names[number] for number in merged if self.kind(number) == "known"]:
             self.names[into] = known[0]
-        self.numbers = [into if number in numbers else number for number in self.numbers]
+        self.numbers = [into if number in merged else number for number in self.numbers]
         self.names = {number: name for number, name in self.names.items() if number in self.numbers}
         return into
 
     def predict(self, images: str | Path | Images) -> pd.DataFrame:
-        """The class of new images, as `assignments` has it. A folder is read, or a list of images."""
+        """The class of new images, as `assignments` has it. A folder, a list of images or one image is read; files
+        that cannot be are left out, and named in the log.
+        """
         if isinstance(images, Images):
             return self._said(images, images)
-        return pd.concat([table for table, _ in self.predictions(images)], ignore_index=True)
+        tables, skipped = zip(*self.predictions(images), strict=True)
+        tell_skipped([*itertools.chain.from_iterable(skipped)])
+        return pd.concat(tables, ignore_index=True)
 
     def predictions(self, place: str | Path) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
         """The same bit by bit, for any number of images; with each table the files that could not be read."""
@@ -194,8 +204,8 @@ class Discovery:
         return Trace(self.facts.get("method", ""), tuple(classes), labels, before, after)
 
     def save(self, folder: str | Path) -> None:
-        """Write the run folder: tables, the model, and all that `load` needs."""
-        folder = Path(folder)
+        """Write the run folder: tables, the model, and all that `load` needs; the report is `newfound report`'s."""
+        folder = Path(folder).expanduser()
         self.model.save_pretrained(folder / "model")
         rows = sorted(self.thumbnails)
         tensors = {name: getattr(self, name) for name in TENSORS}
@@ -221,7 +231,7 @@ class Discovery:
     @staticmethod
     def load(folder: str | Path) -> "Discovery":
         """Read a run folder back."""
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         path = folder / "discovery.json"
         if not path.is_file():
             raise InputError(
@@ -246,9 +256,11 @@ class Discovery:
             about["boxes"] = tuple(None if box is None else Box(*box) for box in about["boxes"])
             rows, pixels = tensors["thumbnail rows"].tolist(), tensors["thumbnails"]
             about |= {name: tensors[name] for name in TENSORS}
+            trace = Trace.load(folder) if (folder / TRACE).is_file() else None
             return Discovery(
                 model=Model.from_pretrained(folder / "model"),
                 thumbnails=dict(zip(rows, pixels, strict=True)),
+                moments=None if trace is None else (trace.before, trace.after),
                 **about,
             )
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -333,18 +345,31 @@ class Listed(NamedTuple):
         return Listed(images.names, images.boxes, images.groups)
 
 
+def tell_skipped(files: Sequence[str]) -> None:
+    """Name the files that were left out."""
+    if files:
+        log.warning(f"{len(files)} files could not be read and were left out:\n  " + "\n  ".join(files))
+
+
 def look(model: Model, listed: Pictures) -> Collection:
     """Pictures as the model sees them: features of its trunk, or pixels."""
     return load(listed, model.size) if model.trunk is None else embedding.embed(listed, model.trunk)
 
 
+def in_memory(name: str) -> str:
+    """Why a pretrained backbone cannot look at pixels that somebody else has read."""
+    return f"These images are in memory, and {name} looks at files. Write them to a folder, and give that."
+
+
 def embed(model: Model, images: Collection) -> Float[Tensor, "n dim"]:
     """Latents of images, in eval mode; not-finite ones are refused."""
+    if isinstance(images, Images) and model.trunk is not None:
+        raise InputError(in_memory(model.trunk.name))
     if isinstance(images, Images) and (side := images.pixels.shape[-1]) != model.size:
         raise InputError(f"The images are {side} pixels wide; the model sees {model.size}. Read them at that size.")
     if not len(images):
         return torch.empty(0, model.backbone.dim)
-    features = survey(Learner(model.backbone, Sum()), images.beside(None)).features.cpu()
+    features = survey(model.backbone, images.beside(None)).features.cpu()
     bad = (~features.isfinite().all(dim=1)).nonzero().flatten().tolist()
     if bad:
         raise InputError(

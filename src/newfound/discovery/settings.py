@@ -2,6 +2,19 @@
 
 from dataclasses import dataclass
 
+from newfound.errors import InputError
+
+
+def needed(flag: str, value: object, fits: bool, what: str) -> None:
+    """Refuse a value that does not fit."""
+    if not fits:
+        raise InputError(f"--{flag} is {value}. Needed: {what}.")
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is none."""
+    needed("device", device, device in ("auto", "cpu"), "auto (accelerator, if any) or cpu")
+
 
 @dataclass(frozen=True)
 class StageOne:
@@ -21,6 +34,15 @@ class StageOne:
     """small-resnet-18's width (the paper: 64)."""
     stride: int = 2
     """small-resnet-18's stride (the paper: 1)."""
+    similarity: bool = False
+    """Learn too which images share a class, which kcl and mcl must be told."""
+
+    def __post_init__(self) -> None:
+        needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
+        needed("pretrain-rate", self.pretrain_rate, self.pretrain_rate > 0, "a rate above 0")
+        needed("size", self.size, self.size is None or self.size >= 8, "at least 8 pixels")
+        needed("width", self.width, self.width >= 1, "at least 1 channel")
+        needed("stride", self.stride, self.stride in (1, 2), "1 or 2")
 
 
 @dataclass(frozen=True)
@@ -43,3 +65,10 @@ class Run:
     """Same seed, machine and threads: same bytes."""
     device: str = "auto"
     """auto (accelerator, if any) or cpu."""
+
+    def __post_init__(self) -> None:
+        needed("epochs", self.epochs, self.epochs >= 0, "0 or more passes")
+        needed("rate", self.rate, self.rate > 0, "a rate above 0")
+        needed("batch", self.batch, self.batch >= 2, "at least 2 images a step")
+        needed("unsure", self.unsure, self.unsure is None or 0 <= self.unsure <= 1, "a share, from 0 to 1")
+        check_device(self.device)

@@ -10,6 +10,7 @@ from newfound.data.decoding import side
 from newfound.data.pictures import Pictures
 from newfound.data.sources import Images, load
 from newfound.discovery.find import Progress
+from newfound.discovery.result import in_memory
 from newfound.discovery.settings import StageOne
 from newfound.errors import InputError
 from newfound.networks.model import Model
@@ -31,22 +32,27 @@ def chosen(stage: StageOne, model: Model | None, sources: Sequence[Images | Pict
 
     Our own must be taught by labelled images; a model that was given has made the choice already.
     """
+    pixels = any(isinstance(source, Images) for source in sources)
     if model is not None:
+        if pixels and model.trunk is not None:
+            raise InputError(in_memory(model.trunk.name))
         return model.trunk
-    if any(isinstance(source, Images) for source in sources):
-        if stage.backbone not in ("auto", OWN):
-            raise InputError(
-                f"These images are in memory, and {stage.backbone} looks at files. Write them to a folder and give "
-                f"that, or take {OWN}."
-            )
-        return None
     name = stage.backbone
+    if pixels:
+        if name not in ("auto", OWN):
+            raise InputError(f"{in_memory(name)} Or take {OWN}.")
+        name = OWN
     if name == "auto":
         wide = width(source for source in sources if isinstance(source, Pictures))
         name = OWN if wide <= SMALL and labelled else LITE
         log.info(f"Backbone: {name}, since the images are about {wide} pixels wide; --backbone takes another.")
     if name != OWN:
         return trunk(name, weights=None if stage.weights is None else Path(stage.weights), size=stage.size)
+    if stage.weights is not None:
+        raise InputError(
+            f"--weights are for a pretrained backbone, and {OWN} learns from your images. Name the backbone that they "
+            "are of (--backbone), or leave them out."
+        )
     if not labelled:
         raise InputError(
             f"{OWN} learns from labelled images, and none were given. Give some (--known), or take a backbone that "

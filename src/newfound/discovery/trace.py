@@ -78,7 +78,7 @@ class Trace:
 @torch.no_grad()
 def beginning(learner: Learner, data: Dataset, seed: int, epochs: int) -> Moment:
     """Before training: a copy of the method is started as `fit` will start it, and shows where its prototypes are."""
-    seen = survey(learner, data)
+    seen = survey(learner.backbone, data)
     trial = copy.deepcopy(learner.method)
     starts = (Now(seed, epoch, max(epochs, 1)) for epoch in range(max(epochs, 1)))
     for now in starts:
@@ -91,7 +91,7 @@ def beginning(learner: Learner, data: Dataset, seed: int, epochs: int) -> Moment
 @torch.no_grad()
 def ending(learner: Learner, data: Dataset) -> Moment:
     """After training."""
-    seen = survey(learner, data)
+    seen = survey(learner.backbone, data)
     return _moment(learner.method, seen.features[seen.labels < 0])
 
 

@@ -26,6 +26,11 @@ from newfound.types import Batch, Latents, Losses, Now, Problem, Scalar, Trainin
 
 PairLoss = Callable[[Float[Tensor, "n c"], Bool[Tensor, "n n"]], Scalar]
 
+NEEDED = (
+    "asks a network which images share a class, and the model has none. Make one that has, from the labelled images: "
+    "`newfound pretrain --similarity`."
+)
+
 SIMILARITY_TRAINING = Training(
     epochs=50,
     batch=100,
@@ -102,10 +107,7 @@ def likelihood(p: Float[Tensor, "n c"], alike: Bool[Tensor, "n n"]) -> Scalar:
 def build(problem: Problem, model: Model, *, name: str, loss: PairLoss) -> Method:
     """Either of the two; a model without a similarity network is refused."""
     if model.similarity is None:
-        raise InputError(
-            f"{name} needs the similarity network, and this model has none. Make a model whose stage one has "
-            "`similarity` in it; the labelled images are needed for that."
-        )
+        raise InputError(f"{name} {NEEDED}")
     return FromSimilarity(problem, model.similarity, loss)
 
 

@@ -79,7 +79,7 @@ class Model:
         """Write `model.safetensors`, `model.json` and a card, and the trunk's weights, so that no hub is needed to load
         it.
         """
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         about = {
             "format": "newfound model",
             "version": VERSION,
@@ -111,7 +111,7 @@ class Model:
     @staticmethod
     def from_pretrained(folder: str | Path) -> "Model":
         """Read a model folder; a folder that is none, another version's or damaged is refused."""
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         about = _about(folder)
         try:
             tensors = load_file(folder / "model.safetensors")
@@ -133,7 +133,7 @@ class Model:
                 trunk = rebuilt(about["trunk"], load_file(folder / "trunk.safetensors"))
             statistics = _below("statistics.", tensors)
             return Model(
-                backbone,
+                backbone.eval(),
                 size=about["size"],
                 channels=about["channels"],
                 classes=tuple(about["classes"]),

@@ -68,16 +68,16 @@ class Learner(nn.Module):
 
 
 @torch.no_grad()
-def survey(learner: Learner, data: Dataset) -> Survey:
-    """Latents of all images, in eval mode, without augmentation; every process does its part."""
-    parallel.average(learner.backbone)
-    device = next(learner.backbone.parameters()).device
+def survey(backbone: Backbone, data: Dataset) -> Survey:
+    """Latents of all images, in eval mode, without augmentation; every process does its part. The mode stays."""
+    parallel.average(backbone)
+    device, training = next(backbone.parameters()).device, backbone.training
     rank, processes = parallel.world()
     share = math.ceil(len(data) / processes)
     rows = torch.arange(rank * share, (rank + 1) * share).clamp(max=len(data) - 1)
-    learner.eval()
-    z = torch.cat([learner.backbone(images.to(device)).z for images in data.plain(rows)])
-    learner.train()
+    backbone.eval()
+    z = torch.cat([backbone(images.to(device)).z for images in data.plain(rows)])
+    backbone.train(training)
     return Survey(parallel.gather(_full(z))[: len(data)], data.labels.to(device))
 
 
@@ -108,7 +108,7 @@ def fit(
     """Train, and return a row an epoch: mean losses and what the method logs.
 
     `progress` is called with each row. With `keep`, a checkpoint is written there after every epoch; with `resume`
-    too, training goes on from it and ends as if it had never stopped.
+    too, training goes on from it and ends as if it had never stopped. The learner is left in eval mode.
     """
     engine, method = accelerator(device), learner.method
     learner.to(engine.device)
@@ -122,7 +122,7 @@ def fit(
     learner.train()
     for epoch in range(start, training.epochs):
         began, now = time.perf_counter(), Now(seed, epoch, training.epochs)
-        method.before_epoch(functools.cache(lambda: survey(learner, data)), now)
+        method.before_epoch(functools.cache(lambda: survey(learner.backbone, data)), now)
         parallel.broadcast(method)  # the first process's k-means is everybody's
         totals: dict[str, Tensor] = {}
         for here, batch in data.batches(training, now, engine.device):
@@ -136,6 +136,7 @@ def fit(
                 checkpoint.save(keep, learner, inner, seed, training, rows)
         progress(rows[-1])
     parallel.average(learner.backbone)
+    learner.eval()
     return rows
 
 
@@ -171,7 +172,8 @@ def _row(epoch: int, totals: dict[str, Tensor], method: Method, training: Traini
     losses = {name: total.item() for name, total in totals.items()}
     if not all(map(math.isfinite, losses.values())):
         raise InputError(
-            f"Training diverged in epoch {epoch + 1}: {losses}. Take a smaller rate than {training.rate} (--rate)."
+            f"Training diverged in epoch {epoch + 1}: {losses}. Take a smaller rate than {training.rate} "
+            "(--rate, in stage one --pretrain-rate)."
         )
     return {"epoch": epoch + 1.0} | losses | method.log() | {"seconds": seconds}
 

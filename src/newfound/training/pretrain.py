@@ -9,10 +9,12 @@ from torch import Tensor
 
 from newfound.data.batches import Data, Dataset
 from newfound.data.sources import Images
+from newfound.methods.similarity import SIMILARITY_TRAINING, Similarity
 from newfound.methods.stage_one import TRAINING, Supervised
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
+from newfound.networks.similarity import PairNet
 from newfound.training.loop import Learner, Row, fit, silent, survey
 from newfound.types import Problem, Training, seeded
 
@@ -40,7 +42,7 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
     `data` are the labelled images as the learner sees them; `backbone` is the whole of which it may be a part.
     """
     assert isinstance(learner.method, Supervised)
-    features, labels = survey(learner, data)
+    features, labels = survey(learner.backbone, data)
     _, channels, size, _ = labelled.pixels.shape
     return Model(
         backbone,
@@ -50,6 +52,26 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
         head=learner.method.head,
         **Statistics.of(features, labels, len(labelled.classes))._asdict(),
     )
+
+
+def similarity(
+    labelled: Images,
+    training: Training = SIMILARITY_TRAINING,
+    seed: int = 0,
+    *,
+    width: int = 16,
+    stride: int = 2,
+    device: str = "auto",
+    progress: Callable[[Row], None] = silent,
+) -> PairNet:
+    """Teach a new network to say whether two images share a class: KCL's and MCL's."""
+    with seeded(seed, "similarity"):
+        backbone = SmallResNet(width, stride)
+        method = Similarity(Problem(backbone.dim, known=len(labelled.classes), novel=0))
+    backbone.normalise(*colours(labelled.pixels))
+    data = Data(labelled.pixels, labelled.labels)
+    fit(Learner(backbone, method), data, training, seed, device=device, progress=progress)
+    return PairNet(backbone, method.pairs).cpu()
 
 
 def beginner(labelled: Images, seed: int = 0, *, width: int = 16, stride: int = 2) -> Learner:
