@@ -206,7 +206,11 @@ def test_what_was_finished_before_an_interruption_is_kept(counted, data, tmp_pat
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"width": 5}, "settings"), ({"last": 9}, "settings"), ({"weights": {"aligned": 0.77}}, "λ of pairs\\+spacing")],
+    [
+        ({"width": 5}, "settings"),
+        ({"last": 9}, r"settings, training of pairs\+spacing"),
+        ({"weights": {"aligned": 0.77}}, r"λ of pairs\+spacing"),
+    ],
 )
 def test_results_of_another_setting_are_refused_and_nothing_is_lost(
     counted, data, tmp_path, monkeypatch, change, named
@@ -219,6 +223,14 @@ def test_results_of_another_setting_are_refused_and_nothing_is_lost(
         run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(0,))
     assert not counted
     assert path.read_bytes() == before
+
+
+def test_rows_of_a_method_that_trained_otherwise_are_not_mixed_with_others(counted, data, tmp_path, monkeypatch):
+    run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(0,))
+    recipe = methods.METHODS["rs"]
+    monkeypatch.setitem(methods.METHODS, "rs", replace(recipe, training=replace(recipe.training, decay=0.5)))
+    with pytest.raises(InputError, match=r"another setting \(training of rs differ\)"):
+        run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(1,))
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{}", '{"setting": null, "rows": []}', '{"setting": {}, "rows": 3}'])

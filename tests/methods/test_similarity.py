@@ -182,7 +182,7 @@ def test_a_labelled_row_is_refused(name):
 def test_a_model_without_a_similarity_network_is_refused(name):
     model = make_model()
     model.similarity = None
-    with pytest.raises(InputError, match=rf"{name} asks a network which images share a class.*this model has none"):
+    with pytest.raises(InputError, match=rf"{name} asks a network which images share a class.*the model has none"):
         RECIPES[name].build(PROBLEM, model)
 
 

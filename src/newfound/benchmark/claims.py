@@ -112,7 +112,7 @@ def skewed(results: Results, host: str) -> Claim:
         gains[split] = 100 * float(gain["accuracy"].mean())
     figure = "accuracy by unit k-means: " + ", ".join(f"{split} {gain:+.1f}" for split, gain in gains.items())
     holds = min(gains["20-80"], gains["80-20"]) > gains["50-50"] and gains["20-80"] > 0
-    return Claim(text, _held(holds), figure, _command("single-stage", host, "20-80 (then 80-20, 50-50)", "cifar100"))
+    return Claim(text, _held(holds), figure, " && ".join(_command("single-stage", host, split) for split in gains))
 
 
 def separates(results: Results, stages: str, host: str, split: str) -> Claim:
@@ -222,8 +222,8 @@ def _spaced(preset: str, latents: Float[Tensor, "n dim"]) -> float:
     return (_between(loss.anchors).min() / _between(loss.prototypes).max()).item()
 
 
-def _command(stages: str, host: str, split: str, dataset: str | None = None) -> str:
-    where = f"--dataset {dataset or SPLITS[split]} --split {split}"
+def _command(stages: str, host: str, split: str) -> str:
+    where = f"--dataset {SPLITS[split]} --split {split}"
     return f"newfound benchmark {stages} {where} --methods {host} {host}+spacing"
 
 

@@ -153,8 +153,11 @@ class Results:
         found = self.read()
         was = found["setting"] or setting
         differ = sorted(key for key in was.keys() | setting.keys() if was.get(key) != setting.get(key))
-        weights = {row["method"]: row.get("weight") for row in found["rows"]}
-        differ += [f"λ of {name}" for name, weight in weights.items() if weight != budget.weight(name)]
+        rows = {row["method"]: row for row in found["rows"]}
+        differ += [f"λ of {name}" for name, row in rows.items() if row["weight"] != budget.weight(name)]
+        differ += [
+            f"training of {name}" for name, row in rows.items() if row["training"] != budget.training(name).settings()
+        ]
         if differ:
             raise InputError(
                 f"{self.path} holds results of another setting ({', '.join(differ)} differ). "
