@@ -9,10 +9,8 @@ from torch import nn
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import principal
 from newfound.functional.pseudo import soft_assignment, target_distribution
-from newfound.methods import METHODS
 from newfound.methods.dtc import DTC, PI, TE, TEP, Baseline, Ensemble, recipes
 from newfound.types import Batch, Latents, Now, Problem, Survey, generator, seeded
-from tests.methods import test_contract as contract
 
 VARIANTS = {"baseline": Baseline, "pi": PI, "te": TE, "tep": TEP}
 every_variant = pytest.mark.parametrize("name", VARIANTS)
@@ -424,27 +422,6 @@ def test_sharpening_targets_again_and_again_makes_them_sure():
     for _ in range(20):
         p = target_distribution(p)
     assert p.max(1).values.min() > 0.99
-
-
-# The contract that every method is asked
-
-
-@pytest.mark.parametrize("name", [f"dtc:{name}" for name in recipes] + ["dtc:te+spacing", "dtc:tep+spacing"])
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda name: contract.test_losses_are_finite_scalars_with_a_gradient(name, False, "only unlabelled"),
-        lambda name: contract.test_forward_changes_no_state_and_repeats_itself(name, False, "only unlabelled"),
-        lambda name: contract.test_saved_loaded_and_going_on_equals_going_on(name, False, "only unlabelled"),
-        lambda name: contract.test_two_stages_refuse_a_labelled_row(name, False),
-        lambda name: contract.test_logits_have_known_classes_first_or_novel_ones_alone(name, False),
-    ],
-    ids=["losses", "forward", "going on", "labelled row", "logits"],
-)
-def test_dtc_keeps_the_contract(name, ask, monkeypatch):
-    for variant, recipe in recipes.items():
-        monkeypatch.setitem(METHODS, f"dtc:{variant}", recipe)
-    ask(name)
 
 
 def test_the_recipes_train_as_the_authors_scripts_for_cifar_10():

@@ -10,14 +10,12 @@ from torch import nn
 
 from newfound.data.batches import Data
 from newfound.functional.metrics import accuracy
-from newfound.methods import METHODS
 from newfound.methods.uno import Uno, build, over_clustering, recipe, swapped, targets
 from newfound.networks.heads import Cosine
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, fit
 from newfound.types import Batch, Latents, Now, Problem, generator, seeded
-from tests.methods import test_contract as contract
 
 DIM, KNOWN, NOVEL = 8, 3, 4
 NOW = Now(seed=1, epoch=0, epochs=5)
@@ -248,20 +246,3 @@ def test_the_rate_warms_up_for_10_of_500_epochs_and_falls_to_what_it_began_with(
     assert rates[10] == pytest.approx(0.4)
     assert rates[255] == pytest.approx((0.001 + 0.4) / 2)
     assert rates[500] == pytest.approx(0.001)
-
-
-def without_running_statistics(method):
-    return {name: t.clone() for name, t in method.state_dict().items() if "running" not in name and "num_b" not in name}
-
-
-@pytest.mark.parametrize("name", ["uno", "uno+spacing"])
-@pytest.mark.parametrize(("labelled", "kind"), [*((True, kind) for kind in contract.KINDS), (False, "only unlabelled")])
-def test_it_answers_what_every_method_is_asked(monkeypatch, name, labelled, kind):
-    monkeypatch.setitem(METHODS, "uno", recipe)
-    contract.test_losses_are_finite_scalars_with_a_gradient(name, labelled, kind)
-    contract.test_saved_loaded_and_going_on_equals_going_on(name, labelled, kind)
-    contract.test_logits_have_known_classes_first_or_novel_ones_alone(name, labelled)
-    if not labelled:
-        contract.test_two_stages_refuse_a_labelled_row(name, labelled)
-    monkeypatch.setattr(contract, "state_of", without_running_statistics)
-    contract.test_forward_changes_no_state_and_repeats_itself(name, labelled, kind)

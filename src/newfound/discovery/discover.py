@@ -34,7 +34,7 @@ from newfound.discovery.result import Discovery, tell_skipped
 from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.discovery.sight import PIXELS, chosen, described, seen
 from newfound.errors import InputError
-from newfound.functional.metrics import gcd_accuracy, matching, scores, task_agnostic
+from newfound.functional.metrics import gcd_accuracy, matching, right, scores, task_agnostic
 from newfound.methods.similarity import SIMILARITY_TRAINING
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
@@ -270,9 +270,8 @@ def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
         result |= {"known accuracy": kinds.known, "novel accuracy": kinds.novel, "named accuracy": named.all}
     result |= {"unsure": 1 - sure.double().mean().item()}
     if sure.any():
-        of = matching(labels, guess)  # one assignment: that of all images
-        right = torch.tensor([of.get(g, -1) for g in guess.tolist()]) == labels
-        result |= {"sure accuracy": right[sure].double().mean().item()}
+        hits = right(labels, guess, matching(labels, guess))  # one assignment: that of all images
+        result |= {"sure accuracy": hits[sure].double().mean().item()}
     return {name: value for name, value in result.items() if value == value}  # no known image: no accuracy on them
 
 

@@ -66,6 +66,14 @@ def matching(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"]) -> dict[int, in
     return dict(zip(clusters[rows].tolist(), classes[columns].tolist(), strict=True))
 
 
+def right(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], names: dict[int, int]) -> Bool[Tensor, " n"]:
+    """Which images are of the class that their cluster is named after; one without a name is always wrong."""
+    return torch.tensor(
+        [names.get(cluster) == label for cluster, label in zip(guess.tolist(), truth.tolist(), strict=True)],
+        dtype=torch.bool,
+    )
+
+
 def nmi(
     truth: Int[Tensor, " n"],
     guess: Int[Tensor, " n"],
@@ -144,9 +152,7 @@ def task_agnostic(
     calls every truck a car and every ship a plane is then right, though it has found nothing. Here it has 0.
     """
     names = novel_names(truth, guess, known) if names is None else names
-    renamed = (output if output < known else names.get(output) for output in guess.tolist())
-    right = [name == label for name, label in zip(renamed, truth.tolist(), strict=True)]
-    return _by_kind(torch.tensor(right, dtype=torch.bool), truth, known)
+    return _by_kind(right(truth, guess, names | {output: output for output in range(known)}), truth, known)
 
 
 def task_aware(
@@ -180,9 +186,7 @@ def gcd_accuracy(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], known: int)
     For k-means and the like, where known classes must be matched too. Matching known and novel images each for
     themselves would let one cluster stand for two classes, and reads higher.
     """
-    names = matching(truth, guess)
-    right = [names.get(cluster) == label for cluster, label in zip(guess.tolist(), truth.tolist(), strict=True)]
-    return _by_kind(torch.tensor(right, dtype=torch.bool), truth, known)
+    return _by_kind(right(truth, guess, matching(truth, guess)), truth, known)
 
 
 def silhouette(

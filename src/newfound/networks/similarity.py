@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from newfound.networks.backbone import Backbone
+from newfound.networks.heads import BatchNorm
 
 
 @final
@@ -21,19 +22,14 @@ class PairHead(nn.Module):
     def __init__(self, dim: int):
         super().__init__()
         self.first = nn.Linear(2 * dim, 4 * dim)
-        self.norm = nn.BatchNorm1d(4 * dim)
+        self.norm = BatchNorm(4 * dim)
         self.last = nn.Linear(4 * dim, 2)
 
     def forward(self, z: Float[Tensor, "n dim"]) -> Float[Tensor, "n n 2"]:
-        """Scores of z_i with z_j at [i, j]; fewer than two latents have no statistics and take the learnt ones."""
+        """Scores of z_i with z_j at [i, j]."""
         left, right = self.first.weight.chunk(2, dim=1)
         h = (F.linear(z, left, self.first.bias)[:, None] + F.linear(z, right)).flatten(0, 1)
-        norm = self.norm
-        if len(z) > 1:
-            h = norm(h)
-        else:
-            h = F.batch_norm(h, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
-        return self.last(h.relu()).view(len(z), len(z), 2)
+        return self.last(self.norm(h).relu()).view(len(z), len(z), 2)
 
 
 @final

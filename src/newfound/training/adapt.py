@@ -14,7 +14,7 @@ from newfound.functional.axes import SHRINK, Moments, axes, class_moments, momen
 from newfound.functional.calibration import Trust, lead, platt, strangeness, without_self
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means
-from newfound.functional.metrics import matching
+from newfound.functional.metrics import matching, right
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import Trunk
@@ -113,10 +113,12 @@ def outcome(
     pile, truth = u[~taught], truth[~taught]
     centres, cluster, *_ = semi_supervised_kmeans(u, labels, classes, random)
     sizes, cluster = torch.bincount(cluster, minlength=classes), cluster[~taught]
-    apart, names = without_self(torch.cdist(pile, centres), cluster, sizes), matching(truth, cluster)
-    right = [names.get(own) == label for own, label in zip(cluster.tolist(), truth.tolist(), strict=True)]
+    apart, hits = (
+        without_self(torch.cdist(pile, centres), cluster, sizes),
+        right(truth, cluster, matching(truth, cluster)),
+    )
     alone, new = torch.eye(classes, dtype=torch.bool), torch.arange(classes) >= known
-    return Scores(lead(apart, cluster, alone), torch.tensor(right), strangeness(apart, new), truth >= known)
+    return Scores(lead(apart, cluster, alone), hits, strangeness(apart, new), truth >= known)
 
 
 def trusted(scores: Sequence[Scores]) -> Trust | None:
