@@ -24,9 +24,8 @@ def table(*rows):
 
 def two_stage(ours):
     means = dict.fromkeys(TWO_STAGE, 0.5) | {"pairs+spacing": ours}
-    return {
-        "two-stage-cifar10-5-5": table(*(row(name, seed, mean) for name, mean in means.items() for seed in range(3)))
-    }
+    rows = [row(name, seed, mean) for name, mean in means.items() for seed in range(3)]
+    return {"two-stage-cifar10-5-5": table(*rows)}
 
 
 def single_stage(gain, split="20-80", seeds=(0, 1, 2), noise=0.001):
@@ -70,6 +69,18 @@ def test_spacing_is_judged_by_its_own_reading_and_every_other_by_its_best(method
     claim = beats_two_stage(results, "5-5")
     assert claim.verdict == expected
     assert (f"dtc with 90.0 ({reading})" in claim.figure) == (method == "dtc")
+
+
+def test_a_lead_smaller_than_its_spread_beats_nobody():
+    results = two_stage(0.51)
+    for each in results["two-stage-cifar10-5-5"]["rows"]:
+        if (each["method"], each["seed"]) == ("rs", 2):
+            for scores in each["train"].values():
+                scores["accuracy"] = 0.52
+    claim = beats_two_stage(results, "5-5")
+    assert claim.verdict == "undecided"
+    assert "rs with 50.7" in claim.figure
+    assert "+0.3 [-2.5, +3.2]" in claim.figure
 
 
 @pytest.mark.parametrize(("gain", "noise", "expected"), [(0.1, 0.001, "holds"), (-0.1, 0.001, "fails")])

@@ -52,7 +52,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def beats_two_stage(results: Results, split: str) -> Claim:
-    """Is `pairs+spacing`, in its headline reading, above every other row of Table 2 in the reading that is best for it?
+    """Is `pairs+spacing`, in its headline reading, above every other row of Table 2 in every reading?
 
     The paper reads the others by their heads, which a short run hardly trains: to win against these proves nothing.
     """
@@ -64,18 +64,19 @@ def beats_two_stage(results: Results, split: str) -> Claim:
     if few:
         lacking = ", ".join(f"{name} {found}" for name, found in few.items())
         return Claim(text, "not tested", f"seeds, of {SEEDS} needed: {lacking}", command)
-    means = {
-        (name, reading): float(values.mean())
-        for name, rows in scores.groupby("method")
-        for reading, values in rows.groupby("reading")["accuracy"]
-    }
     own = METHODS["spacing"].reading
-    ours = means["pairs+spacing", own]
-    name, reading = max(
-        (key for key in means if key[0] in {*TWO_STAGE} - {"pairs+spacing"}), key=lambda key: means[key]
-    )
-    best = f"the best other row is {name} with {100 * means[name, reading]:.1f} ({reading})"
-    return Claim(text, _held(ours > means[name, reading]), f"accuracy {100 * ours:.1f} ({own}); {best}", command)
+    accuracy = {
+        (str(name), str(reading)): rows.set_index("seed")["accuracy"]
+        for (name, reading), rows in scores.groupby(["method", "reading"])
+    }
+    ours = accuracy["pairs+spacing", own]
+    others = [key for key in accuracy if key[0] in {*TWO_STAGE} - {"pairs+spacing"}]
+    differences = {key: (ours - accuracy[key]).dropna() for key in others}
+    name, reading = min(others, key=lambda key: differences[key].mean())
+    gain = interval(100 * differences[name, reading], 1)
+    best = f"over the best other row, {name} with {100 * accuracy[name, reading].mean():.1f} ({reading}): {gain}"
+    figure = f"accuracy {100 * ours.mean():.1f} ({own}); {best}"
+    return Claim(text, verdict([*differences.values()]), figure, command)
 
 
 def helps(results: Results, host: str, split: str) -> Claim:
