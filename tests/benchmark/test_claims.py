@@ -120,6 +120,7 @@ def test_skewed_splits_are_helped_more_only_when_both_are():
     results = single_stage(0.3) | single_stage(0.2, "80-20") | single_stage(0.1, "50-50")
     assert skewed(results, "ncl").verdict == "holds"
     assert skewed(results | single_stage(0.05, "80-20"), "ncl").verdict == "fails"
+    assert skewed(results | single_stage(0.11, "80-20", noise=0.05), "ncl").verdict == "undecided"
     assert skewed(single_stage(0.3), "ncl").verdict == "not tested"
 
 
