@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import newfound
 from newfound import methods
 from newfound.errors import InputError
-from newfound.estimators import NovelClassDiscovery, SpacingClustering
+from newfound.estimators import NovelClassDiscovery, SpacingClustering, numbered
 from newfound.functional.metrics import accuracy
 from newfound.methods import METHODS
 from newfound.types import Problem
@@ -324,6 +324,22 @@ def test_known_classes_may_have_any_names_and_new_ones_have_others(rays, discove
     assert model.classes_.tolist() == expected
     assert np.array_equal(model.labels_, model.classes_[discovered.labels_])
     assert set(model.predict(X)) == set(expected)
+
+
+def test_numbers_that_come_as_objects_are_numbers():
+    known, labels = numbered(np.array([10, 9, -1], dtype=object))
+    assert known.tolist() == [9, 10]
+    assert labels.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan])
+def test_a_label_that_is_nothing_is_refused_with_what_marks_an_unlabelled_row(rays, nothing):
+    X, _, y = rays
+    names = np.array(["a", "b", "c", nothing], dtype=object)
+    with pytest.raises(ValueError, match=r"None|NaN"):
+        NovelClassDiscovery(CLASSES - KNOWN).fit(X, names[np.where(y < 0, 3, y)])
+    with pytest.raises(InputError, match="Mark unlabelled rows with -1"):
+        numbered(names)
 
 
 def test_new_classes_are_named_by_their_size(rays):

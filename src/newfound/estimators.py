@@ -25,7 +25,7 @@ from newfound.functional.axes import Axes, axes, moments
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
 from newfound.methods.base import Method
-from newfound.methods.spacing import SpacingLoss
+from newfound.methods.spacing import spacing_of
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Statistics
 from newfound.training.adapt import FEW, placed
@@ -278,6 +278,10 @@ def check(name: str, *, labelled: bool) -> None:
 
 def numbered(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
     """The known labels, sorted, and which of them each row has, −1 where unlabelled."""
+    if y.dtype.kind == "O":
+        if any(label is None or label != label for label in y):
+            raise InputError("y has None or NaN among its labels. Mark unlabelled rows with -1.")
+        y = np.array(y.tolist())  # numbers that came as objects are numbers
     y = y if y.dtype.kind in "biuf" else y.astype(str)
     unlabelled = y == ("-1" if y.dtype.kind == "U" else -1)
     known, places = np.unique(y[~unlabelled], return_inverse=True)
@@ -339,6 +343,6 @@ def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: 
 
 def make_heavy(method: Method, rows: float) -> None:
     """Let prototypes start as heavy as so many rows, where they would start as heavy as k-means made them."""
-    for part in method.modules():
-        if isinstance(part, SpacingLoss) and part.preset.initial is None:
-            part.preset = replace(part.preset, initial=rows)
+    loss = spacing_of(method)
+    if loss is not None and loss.preset.initial is None:
+        loss.preset = replace(loss.preset, initial=rows)

@@ -7,9 +7,10 @@ import torch
 
 from newfound.data.batches import Data
 from newfound.discovery import trace
-from newfound.discovery.trace import Moment, Trace, beginning, ending, spacing_of
+from newfound.discovery.trace import Moment, Trace, beginning, ending
 from newfound.errors import InputError
 from newfound.methods import build
+from newfound.methods.spacing import spacing_of
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, fit, survey

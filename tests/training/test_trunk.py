@@ -14,7 +14,7 @@ from newfound.networks.backbone import Tail
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, fit
-from newfound.training.trunk import recall, remember, settle
+from newfound.training.trunk import VIEWS, recall, remember, settle
 from newfound.types import Batch, Now, Problem, Training, generator, seeded
 
 SEED = 3
@@ -100,9 +100,9 @@ def test_remembered_maps_are_the_trunk_of_the_plain_image_then_of_its_views(reme
     backbone, pixels, folder = remembered
     maps = recall(folder / "maps.npy")
     assert maps.dtype == torch.float16
-    assert len(maps[0]) == 1 + DRAWS
+    assert len(maps[0]) == 1 + VIEWS
     backbone.eval()
-    for number in range(1 + DRAWS):
+    for number in range(1 + VIEWS):
         draws = torch.rand(len(pixels), DRAWS, generator=generator(SEED, number, "trunk"))
         for row in range(len(pixels)):
             look = plain if number == 0 else weak
@@ -113,7 +113,7 @@ def test_remembered_maps_are_the_trunk_of_the_plain_image_then_of_its_views(reme
 
 def test_views_of_one_image_differ_and_images_are_not_seen_alike(remembered):
     maps = recall(remembered[2] / "maps.npy").float()
-    assert len({tuple(view.flatten().tolist()) for view in maps[0]}) > DRAWS // 2
+    assert len({tuple(view.flatten().tolist()) for view in maps[0]}) > VIEWS // 2
     assert not torch.equal(maps[0], maps[1])
 
 

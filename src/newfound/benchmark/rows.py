@@ -19,11 +19,12 @@ from newfound.data.batches import Data, Dataset
 from newfound.data.splits import CIFAR_SPLITS, of_classes
 from newfound.discovery.discover import versions
 from newfound.discovery.find import Progress
-from newfound.discovery.trace import Trace, beginning, ending, spacing_of
+from newfound.discovery.trace import Trace, beginning, ending
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
 from newfound.methods.base import Method
+from newfound.methods.spacing import spacing_of
 from newfound.training.loop import Learner, fit, survey
 from newfound.types import Problem, generator, seeded
 

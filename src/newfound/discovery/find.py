@@ -79,12 +79,7 @@ def find(
         similarity=model.similarity is not None,
     )
     model = copy.deepcopy(model)
-    recognised = (model.told if labelled is None else model.classes) if run.mixed else ()
-    if lost := [repr(name) for name in model.classes if run.mixed and name not in recognised]:
-        log.warning(
-            f"Known classes that cannot be recognised, for they had fewer than {ENOUGH} images: {listing(lost)}. "
-            "To recognise them too, give their images (--known)."
-        )
+    recognised = recognisable(model, labelled is not None) if run.mixed else ()
     seen = len(unlabelled) + (0 if labelled is None else len(labelled))
     problem = Problem(
         model.backbone.dim,
@@ -127,8 +122,7 @@ def find(
         model = model if before is None else moved(model, before, features)
         known = remembered(model, unit=unit, seed=run.seed) if recognised else None
     model.backbone.cpu()
-    latents = space(features, unit)
-    found = read(latents, classes, known, run.seed)
+    found = read(space(features, unit), classes, known, run.seed)
     sizes = torch.bincount(found.assignment, minlength=len(found.centres))
     if known is not None:
         sizes[classes:] += known.counts.long()
@@ -149,12 +143,28 @@ def find(
         moments=(first, ending(learner, data)),
     )
     discovery.threshold = bar(discovery.confidence(), run.unsure)
-    away = torch.cdist(latents, found.centres).gather(1, found.assignment[:, None])[:, 0]
-    discovery.twins = near(unlabelled, away, found.assignment)
-    lone = torch.ones(len(latents), dtype=torch.bool)
-    lone[[*discovery.twins]] = False
-    discovery.thumbnails = unlabelled.thumbnails(examples(away, found.assignment, lone, EXEMPLARS, DOUBTFUL))
+    illustrate(discovery, unlabelled)
     return discovery
+
+
+def recognisable(model: Model, labelled: bool) -> tuple[str, ...]:
+    """The known classes that can be recognised in a pile, with or without their images; the others are told."""
+    able = model.classes if labelled else model.told
+    if lost := [repr(name) for name in model.classes if name not in able]:
+        log.warning(
+            f"Known classes that cannot be recognised, for they had fewer than {ENOUGH} images: {listing(lost)}. "
+            "To recognise them too, give their images (--known)."
+        )
+    return able
+
+
+def illustrate(found: Discovery, images: Collection) -> None:
+    """Find the near-duplicates, and keep small copies of the most and the least typical of the other images."""
+    away = torch.cdist(space(found.features, found.unit), found.centres).gather(1, found.cluster[:, None])[:, 0]
+    found.twins = near(images, away, found.cluster)
+    lone = torch.ones(len(away), dtype=torch.bool)
+    lone[[*found.twins]] = False
+    found.thumbnails = images.thumbnails(examples(away, found.cluster, lone, EXEMPLARS, DOUBTFUL))
 
 
 def bar(confidence: Float[Tensor, " n"], share: float | None) -> float:

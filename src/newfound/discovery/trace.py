@@ -14,7 +14,7 @@ from newfound import files
 from newfound.data.batches import Dataset
 from newfound.errors import InputError
 from newfound.methods.base import Method
-from newfound.methods.spacing import SpacingLoss
+from newfound.methods.spacing import spacing_of
 from newfound.training.loop import Learner, survey
 from newfound.types import Now
 
@@ -93,11 +93,6 @@ def ending(learner: Learner, data: Dataset) -> Moment:
     """After training."""
     seen = survey(learner.backbone, data)
     return _moment(learner.method, seen.features[seen.labels < 0])
-
-
-def spacing_of(method: Method) -> SpacingLoss | None:
-    """The Spacing in a method, where there is one."""
-    return next((part for part in method.modules() if isinstance(part, SpacingLoss)), None)
 
 
 def _moment(method: Method, latents: Float[Tensor, "all dim"]) -> Moment:

@@ -288,6 +288,11 @@ class Spacing(Method):
         return found
 
 
+def spacing_of(method: Method) -> SpacingLoss | None:
+    """The Spacing in a method, where there is one."""
+    return next((part for part in method.modules() if isinstance(part, SpacingLoss)), None)
+
+
 def build_pairs(problem: Problem, model: Model) -> Method:
     """The paper's auxiliary losses; in two stages pairs are guessed by the frozen stage-one backbone, as the
     author's two-stage script does.

@@ -10,9 +10,12 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound.data.batches import Data
-from newfound.data.views import DRAWS
+from newfound.data.views import DRAWS, draws
 from newfound.networks.backbone import Backbone
 from newfound.types import Now, Training, generator
+
+VIEWS = DRAWS
+"""Augmented views of each image that are remembered: the order of its draws says which of them is seen (`Maps`)."""
 
 
 @torch.no_grad()
@@ -40,7 +43,7 @@ def settle(backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"],
 def remember(
     backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], path: Path, view: str, seed: int
 ) -> None:
-    """Write what the last stage will be given: of each plain image, then of `DRAWS` augmented views of it.
+    """Write what the last stage will be given: of each plain image, then of `VIEWS` augmented views of it.
 
     In eval mode and half precision, to a `.npy` file that is whole or not there at all.
     """
@@ -49,14 +52,13 @@ def remember(
     backbone.eval()
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     maps = None
-    for number, kind in enumerate(("plain", *[view] * DRAWS)):
+    for number, kind in enumerate(("plain", *[view] * VIEWS)):
         random = generator(seed, number, "trunk")
         for some in rows:
-            draws = torch.rand(len(some), DRAWS, generator=random)
-            seen = backbone(data.look(some, (kind,), [draws], device)[0]).map
+            seen = backbone(data.look(some, (kind,), [draws(len(some), random)], device)[0]).map
             assert seen is not None
             if maps is None:
-                shape = (len(pixels), 1 + DRAWS, *seen.shape[1:])
+                shape = (len(pixels), 1 + VIEWS, *seen.shape[1:])
                 maps = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float16, shape=shape)
             maps[some.numpy(), number] = seen.cpu().numpy()
     assert maps is not None
