@@ -66,6 +66,8 @@ _SHORT = Training(epochs=12, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle
 BUDGETS = {
     # RotNet and the supervised stage after it are AutoNovel's. Of stage one in two stages the Spacing paper says only
     # "200 epochs"; the steps are those of FRoST (Roy et al. 2022), which trains the same network in the same way.
+    # What differs from the authors: RotNet's momentum is plain (theirs Nesterov's), and UNO and DTC begin where all
+    # methods do (UNO's own stage one has a cosine head, DTC's is Adam's, on a small VGG for CIFAR-100).
     "paper": Budget(
         width=64,
         stride=1,

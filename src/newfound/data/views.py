@@ -32,7 +32,7 @@ def plain(pixels: Pixels, draws: Draws) -> Seen:
 def weak(pixels: Pixels, draws: Draws) -> Seen:
     """Shifted by whole pixels, up to an eighth of the size, filled by reflection; then flipped half of the time.
 
-    On CIFAR this is the ±4 pixels and the horizontal flip of DTC, RS and NCL.
+    On CIFAR this is the ±4 pixels and the horizontal flip of DTC, RS and NCL; some of their scripts fill with zeros.
     """
     height, width = pixels.shape[2:]
     down, right, flip = draws[:, :3].unbind(1)
