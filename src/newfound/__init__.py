@@ -22,6 +22,7 @@ _PUBLIC = {
     "SpacingLoss": "newfound.methods.spacing",
     "StageOne": "newfound.discovery.settings",
     "Sum": "newfound.methods.base",
+    "arrays": "newfound.data.sources",
     "discover": "newfound.discovery.discover",
     "pretrain": "newfound.discovery.discover",
 }

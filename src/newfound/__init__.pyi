@@ -1,4 +1,5 @@
 from newfound.data.sources import Images as Images
+from newfound.data.sources import arrays as arrays
 from newfound.discovery.discover import discover as discover
 from newfound.discovery.discover import pretrain as pretrain
 from newfound.discovery.result import Discovery as Discovery

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from newfound.errors import InputError
 from newfound.functional.geometry import distances, means, nearest
 from newfound.methods.spacing import PRESETS, Spacing, SpacingLoss, aligned, author, dcn, move, paper
 from newfound.types import Batch, Latents, Now, Problem, Survey, generator
@@ -144,6 +145,13 @@ def test_anchors_are_equidistant_and_as_far_apart_as_the_preset_says(name):
     apart = distances(loss.anchors)[~torch.eye(5, dtype=torch.bool)]
     asked = preset.alpha * distances(loss.prototypes).max()
     torch.testing.assert_close(apart, torch.full_like(apart, min(asked, math.sqrt(2)) if name == "aligned" else asked))
+
+
+def test_a_preset_may_be_given_by_its_name():
+    assert SpacingLoss(3, 8, "author").preset == author()
+    assert SpacingLoss(3, 8).preset == aligned()
+    with pytest.raises(InputError, match=r"no preset called 'papers'.*Did you mean paper\?"):
+        SpacingLoss(3, 8, "papers")
 
 
 def test_the_cap_is_for_unit_latents_and_for_ours_alone():

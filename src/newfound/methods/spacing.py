@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from newfound import parallel
+from newfound.errors import InputError, choices
 from newfound.functional import pseudo
 from newfound.functional.cluster import kmeans, semi_supervised_kmeans
 from newfound.functional.geometry import distances, equidistant, means, nearest, target_distance, whitening
@@ -95,6 +96,13 @@ def dcn(of: Preset | None = None) -> Preset:
 PRESETS = {"aligned": aligned, "paper": paper, "author": author, "dcn": dcn}
 
 
+def named(preset: str) -> Preset:
+    """The preset of this name."""
+    if preset not in PRESETS:
+        raise InputError(f"Spacing has no preset called {preset!r}. {choices(preset, PRESETS)}")
+    return PRESETS[preset]()
+
+
 class Moved(NamedTuple):
     """Prototypes and counts after some latents were seen, and which prototype each latent went to."""
 
@@ -137,7 +145,7 @@ class SpacingLoss(nn.Module):
         loss = host_loss + spacing(z)       # every step
         spacing.update(z)                   # after the optimiser's step
 
-    For the preset `paper` give `update` the latents that the moved backbone computes again. `spread` is the
+    A preset is given as it is or by its name. For `paper` give `update` the latents that the moved backbone computes again. `spread` is the
     within-class covariance of known classes' latents, where there are any: `aligned` whitens by it.
     """
 
@@ -148,10 +156,10 @@ class SpacingLoss(nn.Module):
     metric: Float[Tensor, "d d"] | None
 
     def __init__(
-        self, classes: int, dim: int, preset: Preset | None = None, spread: Float[Tensor, "d d"] | None = None
+        self, classes: int, dim: int, preset: Preset | str | None = None, spread: Float[Tensor, "d d"] | None = None
     ):
         super().__init__()
-        self.preset = preset or aligned()
+        self.preset = named(preset) if isinstance(preset, str) else preset or aligned()
         self.register_buffer("prototypes", torch.zeros(classes, dim))
         self.register_buffer("anchors", torch.zeros(classes, dim))
         self.register_buffer("counts", torch.zeros(classes))
