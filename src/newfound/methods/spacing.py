@@ -145,8 +145,9 @@ class SpacingLoss(nn.Module):
         loss = host_loss + spacing(z)       # every step
         spacing.update(z)                   # after the optimiser's step
 
-    A preset is given as it is or by its name. For `paper` give `update` the latents that the moved backbone computes again. `spread` is the
-    within-class covariance of known classes' latents, where there are any: `aligned` whitens by it.
+    A preset is given as it is or by its name. For `paper` give `update` the latents that the moved backbone computes
+    again. `spread` is the within-class covariance of known classes' latents, where there are any: `aligned` whitens by
+    it.
     """
 
     prototypes: Float[Tensor, "c d"]
