@@ -21,6 +21,7 @@ from torch import Tensor
 from newfound import files
 from newfound.data.cifar import cifar
 from newfound.data.decoding import decode
+from newfound.discovery.discover import versions
 from newfound.functional.axes import SHRINK, axes, moments, tempered
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means
@@ -118,7 +119,7 @@ def main() -> None:
         rows.append(row)
         print(title, *(f"{name} {np.mean(row[name]):.3f}" for name in records), flush=True)
     measure = "accuracy on all unlabelled images, a class split each"
-    about = {"command": "python scripts/choose_axes.py CIFAR", "measure": measure}
+    about = {"command": "python scripts/choose_axes.py CIFAR", "measure": measure, "versions": versions()}
     files.write(RESULTS, json.dumps(about | {"rows": rows}, indent=1, ensure_ascii=False) + "\n")
 
 

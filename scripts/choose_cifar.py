@@ -22,6 +22,7 @@ from newfound import files, methods
 from newfound.data.cifar import cifar
 from newfound.data.maps import Maps
 from newfound.data.splits import by_class
+from newfound.discovery.discover import versions
 from newfound.functional import pseudo
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import scores
@@ -133,4 +134,11 @@ if __name__ == "__main__":
     for each in arms[sys.argv[2]]:
         if (*each, None)[:4] not in [(row["method"], row["rate"], row["weight"], row.get("alike")) for row in rows]:
             rows.append(arm(model, data, truth, *each))
-            files.write(RESULTS, json.dumps(kept() | {sys.argv[2]: rows}, indent=1) + "\n")
+            setting = {
+                "dataset": "CIFAR-100, 60 known classes, 20 of the others held out as novel, their number given",
+                "seed": SEED,
+                "epochs": EPOCHS,
+                "command": f"python scripts/choose_cifar.py CIFAR {'|'.join(arms)}",
+                "versions": versions(),
+            }
+            files.write(RESULTS, json.dumps(kept() | {"setting": setting, sys.argv[2]: rows}, indent=1) + "\n")

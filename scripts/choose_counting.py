@@ -22,7 +22,7 @@ from torch import Tensor
 
 from newfound import files
 from newfound.data.sources import doodles
-from newfound.discovery.discover import stage_one
+from newfound.discovery.discover import stage_one, versions
 from newfound.discovery.result import embed
 from newfound.discovery.settings import StageOne
 from newfound.functional.axes import SHRINK, axes, moments, tempered
@@ -105,7 +105,8 @@ def main() -> None:
             if shrink is None:
                 scores += [outcome(*parts, generator(s)) for s, parts in enumerate(tries)]
     lines["learnt"] = trusted(scores)
-    result = {"measure": "estimated over true number of classes in all, a split each", "rows": rows}
+    about = {"command": "python scripts/choose_counting.py CIFAR", "versions": versions()}
+    result = about | {"measure": "estimated over true number of classes in all, a split each", "rows": rows}
     result["lines"] = {name: trust._asdict() for name, trust in lines.items()}
     files.write(RESULTS, json.dumps(result, indent=1) + "\n")
     print(result["lines"])

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -165,3 +166,15 @@ def test_a_row_says_how_it_was_trained():
 
 def test_numbers_are_rounded_through_dicts():
     assert rows.rounded({"a": {"b": 0.123456}, "c": 3, "d": "x"}) == {"a": {"b": 0.1235}, "c": 3, "d": "x"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets its peak")
+def test_memory_is_measured_anew_for_every_row():
+    rows.measure_memory_anew()
+    before = rows.peak()
+    block = b"x" * 300_000_000
+    with_it = rows.peak()
+    del block
+    rows.measure_memory_anew()
+    assert with_it > before + 200
+    assert rows.peak() < with_it - 200

@@ -1,12 +1,15 @@
 """The stages before discovery: what each looks at, and what it leaves."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from newfound import cache
+from newfound.benchmark import stages as room
+from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import TWO_STAGE
 from newfound.benchmark.stages import Stages, fingerprint
 from newfound.data.batches import Data
@@ -118,6 +121,45 @@ def test_a_budget_that_does_not_remember_gives_images_and_the_same_weights(root,
     assert isinstance(remembering.data, Maps)
     assert isinstance(start.data, Data)
     assert not differing(start.backbone.state_dict(), remembering.model.backbone.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"smoothing": 0.3}, {"rotation"}),
+        ({"remembers": False}, {"supervised"}),
+        ({"turns": 2}, {"supervised", "settled"}),
+        ({"width": 5}, set()),
+        ({"stride": 1}, set()),
+    ],
+)
+def test_what_a_stage_depends_on_is_in_the_name_of_its_folder(monkeypatch, change, same):
+    def folders(budget):
+        ours = stages(True, budget)
+        return {stage: getattr(ours, stage)() for stage in ("supervised", "settled", "rotation", "finished")}
+
+    monkeypatch.setattr(cache, "entry", lambda kind, setting, make: Path(f"{kind}-{cache.key(setting)}"))
+    first, second = folders(small.TINY), folders(replace(small.TINY, **change))
+    assert {stage for stage in first if first[stage] == second[stage]} == same
+
+
+def test_labels_are_smoothed_as_the_budget_says_and_at_the_papers_not_at_all(tmp_path, monkeypatch):
+    smoothed = []
+
+    def noting(train):
+        def noted(learner, *others, **more):
+            smoothed.append(getattr(learner.method, "smoothing", None))
+            return train(learner, *others, **more)
+
+        return noted
+
+    for name in ("fit", "pretrain"):
+        monkeypatch.setattr(room, name, noting(getattr(room, name)))
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))
+    ours = stages(True, replace(small.TINY, smoothing=0.25))
+    ours.finished(), ours.supervised()
+    assert smoothed == [None, 0.25, 0.25]
+    assert BUDGETS["paper"].smoothing == 0
 
 
 def test_settling_changes_the_statistics_of_the_supervised_model_and_nothing_it_learnt(root):

@@ -36,11 +36,13 @@ class Plain(Backbone):
     def __init__(self):
         super().__init__()
         self.dim = 8
-        self.stages = nn.ModuleList([nn.Sequential(nn.Flatten(), nn.Linear(108, 16), nn.Tanh()), nn.Linear(16, 8)])
+        first = nn.Sequential(nn.Flatten(), nn.Linear(108, 16), nn.Tanh(), nn.Unflatten(1, (4, 2, 2)))
+        self.stages = nn.ModuleList([first, nn.Conv2d(4, 8, 1)])
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Latents:
         images = F.interpolate(images.to(self.stages[1].weight.dtype), (6, 6))
-        return Latents(self.stages[1](self.stages[0](images)), None)
+        seen = self.stages[0](images)
+        return Latents(self.stages[1](seen).mean((2, 3)), seen)
 
     def settings(self) -> dict:
         return {}

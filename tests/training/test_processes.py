@@ -14,13 +14,20 @@ TWO_STAGE = (
     "pairs+spacing",
     "pairs+spacing:paper",
     "pairs+spacing:author",
+    "spacing",
     "ncl",
     "uno",
     "simgcd",
     "dtc",
+    "dtc:te",
+    "dtc:tep",
     "kcl+spacing",
+    "mcl",
 )
-SINGLE_STAGE = ("pairs+spacing", "rs+spacing", "ncl", "uno", "openmix", "joint", "simgcd", "rotation")
+SINGLE_STAGE = (
+    *("pairs+spacing", "rs+spacing", "rs-il", "ncl", "ncl:plain", "uno", "dual"),
+    *("openmix", "joint", "simgcd", "rotation"),
+)
 CASES = [*(f"{name}:2" for name in TWO_STAGE), *(f"{name}:1" for name in SINGLE_STAGE)]
 
 

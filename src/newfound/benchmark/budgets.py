@@ -23,6 +23,7 @@ class Budget:
     turns: int  # rotations of each image in a step
     finishing: Training  # cross-entropy on the last stage, after rotation
     similarity: Training
+    smoothing: float  # of labels, in both cross-entropies
     last: int | None  # epochs of methods that train the last stage; None: as published
     whole: int | None  # of those that train every stage, or must see images
     fresh: int | None  # of those that begin with a new network
@@ -87,6 +88,7 @@ BUDGETS = {
             trains=1,
         ),
         similarity=SIMILARITY_TRAINING,
+        smoothing=0.0,
         last=None,
         whole=None,
         fresh=None,
@@ -99,6 +101,7 @@ BUDGETS = {
         turns=1,
         finishing=replace(_SHORT, trains=1),
         similarity=replace(SIMILARITY_TRAINING, epochs=12),
+        smoothing=0.1,
         last=20,
         whole=10,
         fresh=12,
@@ -115,6 +118,7 @@ BUDGETS = {
         turns=1,
         finishing=replace(_SHORT, epochs=1, batch=32, trains=1),
         similarity=replace(SIMILARITY_TRAINING, epochs=1, batch=32),
+        smoothing=0.1,
         last=2,
         whole=1,
         fresh=1,

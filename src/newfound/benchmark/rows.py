@@ -4,6 +4,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def run(
 
     The truth of unlabelled images is taken up only after training. With `keep`, a folder, it leaves what figures need.
     """
+    measure_memory_anew()
     start = Stages(task, seed, budget, progress).start(name)
     training, parts = budget.training(name), task.parts
     novel = len(parts.novel_classes)
@@ -123,8 +125,14 @@ def latents(learner: Learner, data: Dataset) -> Float[Tensor, "n dim"]:
     return features[labels < 0].cpu()
 
 
+def measure_memory_anew() -> None:
+    """Let `peak` forget what was before; only Linux can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def peak() -> int:
-    """The most memory this process has had, in MB."""
+    """The most memory this process has had since, in MB."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(most / (2**20 if sys.platform == "darwin" else 2**10))
 

@@ -23,7 +23,7 @@ from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit
 from newfound.training.pretrain import beginner, colours, graduate, pretrain, similarity
-from newfound.training.trunk import recall, remember, settle
+from newfound.training.trunk import VIEWS, recall, remember, settle
 from newfound.types import Problem, Training, seeded
 
 VIEW = "weak"
@@ -112,12 +112,14 @@ class Stages:
 
         def make(folder: Path) -> None:
             known = self.task.parts.known
-            learner = beginner(known, self.seed, width=self.budget.width, stride=self.budget.stride)
-            training = self.budget.supervised
+            budget = self.budget
+            learner = beginner(known, self.seed, width=budget.width, stride=budget.stride, smoothing=budget.smoothing)
+            training = budget.supervised
             told = self._telling("known classes", training)
             pretrain(learner, known, training, self.seed, progress=told).save_pretrained(folder)
 
-        return cache.entry("supervised", self._setting(split=True, stage=self.budget.supervised), make)
+        setting = self._setting(split=True, stage=self.budget.supervised) | {"smoothing": self.budget.smoothing}
+        return cache.entry("supervised", setting, make)
 
     def settled(self) -> Path:
         """The supervised model after a look at the discovery set, and its maps."""
@@ -129,7 +131,7 @@ class Stages:
             model.save_pretrained(folder)
             self._remember(model.backbone, self.task.pixels, folder)
 
-        setting = {"supervised": supervised.name, "labelled": self.task.labelled, "view": VIEW}
+        setting = {"supervised": supervised.name, "labelled": self.task.labelled} | self._remembered()
         return cache.entry("settled", setting, make)
 
     def rotation(self) -> Path:
@@ -149,8 +151,8 @@ class Stages:
             )
             self._remember(backbone, images.pixels, folder)
 
-        setting = self._setting(split=False, stage=self.budget.rotation) | {"turns": self.budget.turns, "view": VIEW}
-        return cache.entry("rotation", setting, make)
+        setting = self._setting(split=False, stage=self.budget.rotation) | {"turns": self.budget.turns}
+        return cache.entry("rotation", setting | self._remembered(), make)
 
     def finished(self) -> Path:
         """Cross-entropy on the last stage, from the trunk that RotNet left."""
@@ -164,13 +166,14 @@ class Stages:
             if (trunk / MAPS).is_file():
                 backbone, data = Tail(whole), Maps(recall(trunk / MAPS), known.labels, rows)
             with seeded(self.seed, "finishing"):
-                method = Supervised(Problem(whole.dim, known=len(known.classes), novel=0))
+                method = Supervised(Problem(whole.dim, known=len(known.classes), novel=0), self.budget.smoothing)
             training = self.budget.finishing
             learner = Learner(backbone, method, training.trains)
             fit(learner, data, training, self.seed, progress=self._telling("known classes", training))
             graduate(learner, data, known, whole).save_pretrained(folder)
 
-        setting = self._setting(split=True, stage=self.budget.finishing) | {"trunk": trunk.name}
+        setting = self._setting(split=True, stage=self.budget.finishing)
+        setting |= {"trunk": trunk.name, "smoothing": self.budget.smoothing}
         return cache.entry("finished", setting, make)
 
     def similarity(self) -> Path:
@@ -202,6 +205,10 @@ class Stages:
     def _remember(self, backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], folder: Path) -> None:
         if self.budget.remembers:
             remember(backbone, pixels, folder / MAPS, VIEW, self.seed)
+
+    def _remembered(self) -> dict[str, Any]:
+        """How a discovery set is looked at once, and how many views of it are kept."""
+        return {"view": VIEW, "views": VIEWS if self.budget.remembers else 0}
 
     def _setting(self, *, split: bool, stage: Training) -> dict[str, Any]:
         """All that a stage depends on."""

@@ -16,12 +16,15 @@ from newfound.types import Batch, Latents, Losses, Now, Problem, Training
 TRAINING = Training(epochs=10, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle, views=("affine",))
 """A short modern schedule; every stage learns."""
 
+SMOOTHING = 0.1
+"""How much of a label goes to all classes alike."""
+
 
 @final
 class Supervised(Method):
     """Cross-entropy with smoothed labels on labelled images."""
 
-    def __init__(self, problem: Problem, smoothing: float = 0.1):
+    def __init__(self, problem: Problem, smoothing: float = SMOOTHING):
         super().__init__()
         self.smoothing = smoothing
         self.head = nn.Linear(problem.dim, problem.known)

@@ -10,7 +10,7 @@ from torch import Tensor
 from newfound.data.batches import Data, Dataset
 from newfound.data.sources import Images
 from newfound.methods.similarity import SIMILARITY_TRAINING, Similarity
-from newfound.methods.stage_one import TRAINING, Supervised
+from newfound.methods.stage_one import SMOOTHING, TRAINING, Supervised
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
@@ -74,11 +74,13 @@ def similarity(
     return PairNet(backbone, method.pairs).cpu()
 
 
-def beginner(labelled: Images, seed: int = 0, *, width: int = 16, stride: int = 2) -> Learner:
+def beginner(
+    labelled: Images, seed: int = 0, *, width: int = 16, stride: int = 2, smoothing: float = SMOOTHING
+) -> Learner:
     """A new network for the known classes, its weights a function of the seed."""
     with seeded(seed, "beginner"):
         backbone = SmallResNet(width, stride)
-        method = Supervised(Problem(backbone.dim, known=len(labelled.classes), novel=0))
+        method = Supervised(Problem(backbone.dim, known=len(labelled.classes), novel=0), smoothing)
     backbone.normalise(*colours(labelled.pixels))
     return Learner(backbone, method)
 
