@@ -315,7 +315,7 @@ BAD = {
     "no such device": (("--model", "model", "--unlabelled", "new", "--device", "CUPU"), "--device is CUPU"),
     "weights of nothing": (("--known", "elsewhere", "--unlabelled", "new", "--weights", "w.bin"), "Name the backbone"),
     "no truth": (("--model", "model", "--unlabelled", "flat", "--truth"), "lie in no folder"),
-    "one known class": (("--known", "single", "--unlabelled", "new"), "needs at least 2"),
+    "one known class": (("--known", "lone", "--unlabelled", "new"), "needs at least 2"),
     "nobody says what is alike": (
         ("--model", "model", "--unlabelled", "new", "--method", "kcl"),
         "newfound pretrain --similarity",
@@ -347,7 +347,7 @@ def bad_place(place):
     for file in list((place / "new").rglob("*.png"))[:5]:
         shutil.copy(file, place / "flat")
     first = next((place / "elsewhere").iterdir())
-    shutil.copytree(first, place / "single" / first.name)
+    shutil.copytree(first, place / "lone" / first.name)
     shutil.copytree(place / "new", place / "leak")
     shared = next((place / "elsewhere").rglob("*.png"))
     shutil.copy(shared, place / "leak" / "copy.png")
@@ -373,7 +373,7 @@ BAD_ELSEWHERE = {
     "a folder to predict into": (("predict", "run", "more", "-o", "model", "--overwrite"), "model is a folder"),
     "a demonstration over a run": (("demo", "-o", "run"), "run holds other files"),
     "no demonstration": (("demo", "--seeds", 0), "--seeds is 0"),
-    "one class to learn": (("pretrain", "--known", "single", "-o", "fresh"), "needs at least 2"),
+    "one class to learn": (("pretrain", "--known", "lone", "-o", "fresh"), "needs at least 2"),
     "a model below a file": (("pretrain", "--known", "elsewhere", "-o", "said.txt/m"), "Nothing can be written"),
     "no trace": (("figure", "tsne", "model"), "has no trace.safetensors"),
     "no spacing": (("figure", "spacing", "hosted"), "no Spacing in it"),

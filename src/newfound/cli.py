@@ -74,6 +74,7 @@ def pretrain(
     known: Path,
     output: Folder,
     stage: Annotated[StageOne, Parameter(name="*")] = StageOne(),
+    similarity: Flag = False,
     seed: int = 0,
     device: str = "auto",
     overwrite: Flag = False,
@@ -86,6 +87,7 @@ def pretrain(
     Args:
         known: folder of labelled images, a folder a class; or a list of them (CSV, COCO).
         output: the model folder to write.
+        similarity: learn too which images share a class, which kcl and mcl must be told.
         seed: same seed, machine and threads: same result, to the byte.
         device: auto (accelerator, if any) or cpu.
         overwrite: replace a model that is already there.
@@ -98,6 +100,7 @@ def pretrain(
             known,
             output=output,
             stage=stage,
+            similarity=similarity,
             seed=seed,
             device=device,
             overwrite=overwrite,

@@ -146,7 +146,7 @@ def counted(monkeypatch, tmp_path):
     def row(task, name, seed, budget, progress, keep):
         calls.append((name, seed))
         scores = {"k-means": {"accuracy": 0.5, "nmi": 0.25}}
-        common = {"seconds": 1.0, "weight": budget.weight(name)}
+        common = {"seconds": 1.0, "weight": budget.weight(name), "training": budget.training(name).settings()}
         return {"method": name, "seed": seed, "train": scores, "test": scores} | common
 
     monkeypatch.setattr(run, "run_row", row)

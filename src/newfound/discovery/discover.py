@@ -42,8 +42,9 @@ from newfound.networks.pretrained import Trunk
 from newfound.networks.resnet import OWN
 from newfound.training.adapt import aimed, measured, plain
 from newfound.training.loop import estimate
-from newfound.training.pretrain import beginner, similarity
+from newfound.training.pretrain import beginner
 from newfound.training.pretrain import pretrain as learn
+from newfound.training.pretrain import similarity as teach_similarity
 
 log = logging.getLogger("newfound")
 
@@ -55,13 +56,15 @@ def pretrain(
     *,
     output: str | Path | None = None,
     stage: StageOne | None = None,
+    similarity: bool = False,
     seed: int = 0,
     device: str = "auto",
     overwrite: bool = False,
     resume: bool = False,
     progress: Progress = silent,
 ) -> Model:
-    """Learn the known classes from labelled images; with `output`, write the model folder.
+    """Learn the known classes from labelled images; with `output`, write the model folder. With `similarity`, learn
+    too which images share a class, which KCL and MCL must be told.
 
     Images that our own network is to learn from are in memory all at once; those that a pretrained one looks at never.
     """
@@ -70,9 +73,9 @@ def pretrain(
     source = known if isinstance(known, Images) else pictures(known, labelled=True)
     check_known(source.classes)
     eye = chosen(stage, None, [source], labelled=True)
-    if eye is not None and stage.similarity:
+    if eye is not None and similarity:
         raise InputError(f"--similarity is learnt from pixels, and {eye.name} gives features. Take --backbone {OWN}.")
-    settings = {"known": _place(known), "seed": seed, "device": device} | asdict(stage)
+    settings = {"known": _place(known), "similarity": similarity, "seed": seed, "device": device} | asdict(stage)
     refuse(output, "pretrain", settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "model.json", resume)) is not None:
         return Model.from_pretrained(done)
@@ -80,7 +83,7 @@ def pretrain(
     with _work(output, "pretrain", settings, overwrite=overwrite, resume=resume) as folder:
         keep = None if folder is None else folder / CHECKPOINT
         model = stage_one(labelled, stage, seed, eye, device=device, progress=progress, keep=keep, resume=resume)
-        if stage.similarity:
+        if similarity:
             model = with_similarity(model, labelled, stage, seed, device, progress)
         if folder is not None and parallel.first():
             model.save_pretrained(folder)
@@ -132,7 +135,9 @@ def with_similarity(
     budget = replace(SIMILARITY_TRAINING, epochs=stage.pretrain_epochs)
     log.info(f"Learning which images share a class: {budget.epochs} epochs.")
     told = partial(progress, "similarity", budget.epochs)
-    pairs = similarity(labelled, budget, seed, width=stage.width, stride=stage.stride, device=device, progress=told)
+    pairs = teach_similarity(
+        labelled, budget, seed, width=stage.width, stride=stage.stride, device=device, progress=told
+    )
     return replace(model, similarity=pairs)
 
 

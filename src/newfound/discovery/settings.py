@@ -34,8 +34,6 @@ class StageOne:
     """small-resnet-18's width (the paper: 64)."""
     stride: int = 2
     """small-resnet-18's stride (the paper: 1)."""
-    similarity: bool = False
-    """Learn too which images share a class, which kcl and mcl must be told."""
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
