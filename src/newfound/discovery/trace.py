@@ -79,7 +79,7 @@ class Trace:
 def beginning(learner: Learner, data: Dataset, seed: int, epochs: int) -> Moment:
     """Before training: a copy of the method is started as `fit` will start it, and shows where its prototypes are."""
     seen = survey(learner.backbone, data)
-    trial = copy.deepcopy(learner.method)
+    trial = copy.deepcopy(learner.method).to(seen.features.device)  # it may have been built elsewhere
     starts = (Now(seed, epoch, max(epochs, 1)) for epoch in range(max(epochs, 1)))
     for now in starts:
         trial.before_epoch(lambda: seen, now)
