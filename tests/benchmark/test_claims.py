@@ -85,11 +85,18 @@ def test_a_lead_smaller_than_its_spread_beats_nobody():
 
 @pytest.mark.parametrize(("gain", "noise", "expected"), [(0.1, 0.001, "holds"), (-0.1, 0.001, "fails")])
 def test_a_host_is_helped_when_every_interval_lies_above_zero(gain, noise, expected):
-    assert helps(single_stage(gain, noise=noise), "ncl", "20-80").verdict == expected
+    claim = helps(single_stage(gain, noise=noise), "ncl", "20-80")
+    assert claim.verdict == expected
+    assert claim.figure.endswith("published: accuracy +15.8, NMI +0.049")
 
 
 def test_a_gain_smaller_than_its_spread_is_undecided():
     assert verdict([pd.Series([0.1, 0.11, 0.12]), pd.Series([-0.1, 0.1, 0.1])]) == "undecided"
+
+
+def test_a_loss_smaller_than_its_spread_is_undecided_too():
+    assert verdict([pd.Series([0.1, 0.11, 0.12]), pd.Series([0.1, -0.1, -0.1])]) == "undecided"
+    assert verdict([pd.Series([0.1, 0.11, 0.12]), pd.Series([-0.1, -0.11, -0.12])]) == "fails"
 
 
 def test_an_interval_that_only_touches_zero_is_not_above_it():
