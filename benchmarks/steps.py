@@ -58,6 +58,9 @@ def spacing() -> Iterator[Case]:
         torch.testing.assert_close(ours.prototypes, peer.prototypes, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(ours.counts, peer.counts)
         yield Case(f"Spacing step ({preset}), B = 128, d = 512, c = {c} / loop over samples", fast, slow, 80, least=8)
+        latents = z.detach()
+        update = functools.partial(ours.update, latents)
+        yield Case("· the update alone", update, functools.partial(loop_over_samples, peer, latents), 80)
 
 
 def training() -> Iterator[Case]:
