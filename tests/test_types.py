@@ -44,6 +44,14 @@ def test_every_counts_in_shares_of_the_run():
     assert [e for e in range(20) if Now(0, e, 20).every(0.25, 0.1)] == [2, 7, 12, 17]
 
 
+def test_every_begins_where_first_does():
+    for epochs in range(2, 131):
+        for start in (0.0, 0.1, 10 / 110, 0.5):
+            moments = [Now(0, epoch, epochs) for epoch in range(epochs)]
+            first = next(now.epoch for now in moments if now.first(start))
+            assert next(now.epoch for now in moments if now.every(0.25, start)) == first
+
+
 def test_seeded_weights_repeat_and_leave_the_global_draws_alone():
     torch.manual_seed(5)
     expected = torch.rand(2)

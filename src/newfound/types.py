@@ -1,6 +1,7 @@
 """The values that travel through the house, with their shapes."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,8 +66,10 @@ class Now(NamedTuple):
         return (self.epoch - 1) / self.epochs < start and (reached or last)
 
     def every(self, interval: float, start: float = 0.0) -> bool:
-        """Whether a multiple of `interval` after `start` (shares of the run) falls on this epoch."""
-        since = self.epoch - round(start * self.epochs)
+        """Whether a multiple of `interval` after `start` (shares of the run) falls on this epoch; the first at or after
+        `start` is one.
+        """
+        since = self.epoch - math.ceil(round(start * self.epochs, 6))  # rounded: 0.1 · 30 is a little more than 3
         return since >= 0 and since % max(1, round(interval * self.epochs)) == 0
 
 

@@ -18,9 +18,62 @@ from newfound.types import ALL, Problem, generator, seeded
 NAMES = list(methods.METHODS)
 
 
-@pytest.mark.parametrize("name", NAMES)
+WEAK = ("weak", "weak")
+STAGE_FOUR = (200, 128, 0.1, "sgd", 1e-4, "steps(at=(0.85,))", WEAK, 1)
+PUBLISHED = {
+    "kcl": (150, 100, 1e-3, "adam", 0.0, f"steps(at=({100 / 150},))", ("weak",), ALL),
+    "mcl": (150, 100, 1e-3, "adam", 0.0, f"steps(at=({100 / 150},))", ("weak",), ALL),
+    "dtc:baseline": (110, 128, 0.1, "sgd", 1e-5, "constant", ("weak",), ALL),
+    "dtc:pi": (110, 128, 0.1, "sgd", 1e-4, f"steps(at=({10 / 110},), factor=0.5)", WEAK, ALL),
+    "dtc:te": (110, 128, 0.1, "sgd", 1e-5, f"steps(at=({10 / 110},), factor=0.5)", ("weak",), ALL),
+    "dtc:tep": (110, 128, 0.1, "sgd", 1e-5, f"steps(at=({10 / 110},), factor=0.5)", ("weak",), ALL),
+    "rs": STAGE_FOUR,
+    "rs-il": STAGE_FOUR,
+    "ncl": STAGE_FOUR,
+    "ncl:plain": STAGE_FOUR,
+    "pairs": STAGE_FOUR,
+    **{name: (*STAGE_FOUR[:6], ("weak",), 1) for name in NAMES if name.startswith("spacing")},
+    "uno": (
+        *(500, 512, 0.4, "sgd", 1.5e-4, f"warm_cosine(warm={10 / 500}, start={0.001 / 0.4}, end={0.001 / 0.4})"),
+        *(("strong", "strong", "small", "small"), ALL),
+    ),
+    "dual": STAGE_FOUR,
+    "openmix": STAGE_FOUR,
+    "joint": (200, 256, 0.1, "sgd", 1e-4, "cosine", WEAK, ALL),
+    "simgcd": (200, 128, 0.1, "sgd", 5e-5, "cosine(end=0.001)", WEAK, 1),
+}
+"""Epochs, batch, rate, optimiser, decay, schedule, views, stages that train: the papers' and their code's, CIFAR-10."""
+
+
+def summed_up(training):
+    values = training.settings()
+    return tuple(tuple(values[key]) if key == "views" else values[key] for key in values if key != "few")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_the_paper_budget_trains_as_published(name):
-    assert BUDGETS["paper"].training(name) == methods.METHODS[name].training
+    assert summed_up(BUDGETS["paper"].training(name)) == PUBLISHED[name]
+
+
+def test_every_method_is_in_the_table_of_what_was_published():
+    assert {*PUBLISHED, "kmeans", "dtc"} == {*NAMES}
+    assert methods.METHODS["dtc"] is methods.METHODS["dtc:pi"]
+
+
+def test_the_stages_before_discovery_are_the_authors_at_the_paper_budget():
+    budget = BUDGETS["paper"]
+    tenths = tuple(n / 10 for n in range(1, 10))
+    assert summed_up(budget.rotation) == (
+        *(200, 128, 0.1, "sgd", 5e-4, "steps(at=(0.3, 0.6, 0.8), factor=0.2)", ("weak",), ALL),
+    )
+    assert summed_up(budget.finishing) == (
+        *(100, 128, 0.1, "sgd", 1e-4, f"steps(at={tenths}, factor=0.5)", ("weak",), 1),
+    )
+    assert summed_up(budget.supervised) == (
+        *(200, 128, 0.1, "sgd", 1e-4, "steps(at=(0.15, 0.3, 0.45, 0.6, 0.75, 0.9))", ("weak",), ALL),
+    )
+    assert (budget.turns, budget.smoothing, budget.width, budget.stride) == (4, 0.0, 64, 1)
+    assert budget.similarity.epochs == 50
 
 
 def test_the_host_of_a_sum_gives_the_training():

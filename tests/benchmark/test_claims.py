@@ -152,7 +152,8 @@ def test_anchors_that_start_closer_than_prototypes_would_show(monkeypatch):
     assert "paper 1.10, author 1.00, aligned 1.10" in claims.apart().figure
     assert "0.71 where" in claims.apart().figure
     monkeypatch.setitem(PRESETS, "paper", lambda: replace(PRESETS["author"](), alpha=0.9))
-    assert claims.apart().verdict == "fails"
+    with pytest.warns(UserWarning, match=r"alpha = 0\.9"):
+        assert claims.apart().verdict == "fails"
 
 
 def test_every_claim_is_one_line_of_the_table():

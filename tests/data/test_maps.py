@@ -39,6 +39,16 @@ def test_views_of_one_image_in_one_look_are_different_maps_of_it(views):
         assert 0 not in chosen, "the plain map is no augmented view"
 
 
+@pytest.mark.parametrize(("kept", "asked", "given"), [(2, 4, 2), (3, 4, 3), (1, 2, 2), (1, 4, 2), (2, 1, 1)])
+def test_of_views_that_are_not_kept_none_comes_twice_but_two_come_at_least(kept, asked, given):
+    maps = torch.arange(1.0 + kept).expand(5, -1)[:, :, None].half()
+    data, rows = Maps(maps, torch.full((5,), -1), torch.arange(5)), torch.arange(5)
+    seen = data.look(rows, ("weak",) * asked, [draws(5, generator("d", v)) for v in range(asked)], CPU)
+    assert len(seen) == given
+    for chosen in torch.cat(seen, dim=1).tolist():
+        assert len(set(chosen)) == min(given, kept)
+
+
 def test_every_augmented_map_is_drawn_about_equally_often():
     data, rows = make_maps(), torch.zeros(4000, dtype=torch.long)
     _, view = read(data.look(rows, ("weak",), [draws(len(rows), generator("often"))], CPU)[0])

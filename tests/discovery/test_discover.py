@@ -137,7 +137,7 @@ def test_a_list_with_boxes_keeps_paths_and_boxes_in_what_comes_out(place, tmp_pa
     assert Discovery.load(tmp_path / "run").boxes == found.boxes
 
 
-@pytest.mark.parametrize("method", ["openmix", "dual", "rs+openmix"])
+@pytest.mark.parametrize("method", ["openmix", "dual", "openmix+spacing"])
 def test_a_method_that_needs_more_than_features_is_refused_before_anything_is_looked_at(place, method, monkeypatch):
     monkeypatch.setattr("newfound.discovery.sight.embed", None)
     with pytest.raises(InputError, match=r"needs more of an image than .* features.*rs.*--backbone small-resnet-18"):

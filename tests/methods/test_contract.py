@@ -187,6 +187,27 @@ def test_an_unknown_method_is_refused_with_those_that_exist():
         parse("pairs+ps")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rs+pairs", r"pairs has a head of its own.*What can: spacing, "),
+        ("spacing+spacing:dcn", r"spacing comes after the method it is added to"),
+        ("kmeans+spacing", r"kmeans trains nothing"),
+        ("pairs+spacing+spacing:dcn", r"adds 2 methods to pairs; add one"),
+    ],
+)
+def test_sums_that_cannot_be_trained_are_refused_by_name(name, said):
+    with pytest.raises(InputError, match=said):
+        parse(name)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_may_join_another_has_no_head(name):
+    labelled = METHODS[name].labelled != "unused"
+    headless = make_method(name, labelled).logits(torch.zeros(2, DIM)) is None
+    assert METHODS[name].joins == (headless and name != "kmeans")
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_recipe_says_whether_its_method_reads_maps(name):
     assert METHODS[name].maps == make_method(name, METHODS[name].labelled != "unused").reads_map

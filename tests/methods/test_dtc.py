@@ -229,8 +229,8 @@ def test_targets_are_made_anew_after_the_warm_up_and_after_every_third_epoch_fro
     assert sorted(asked) == surveyed
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3, 5, 16, 49, 110])
-def test_every_run_however_short_begins_with_k_means_and_a_warm_up(epochs):
+@pytest.mark.parametrize("epochs", [1, 2, 3, 5, 10, 16, 36, 49, 60, 110])
+def test_runs_of_every_length_warm_up_then_renew_targets_after_the_first_epoch_and_at_intervals(epochs):
     problem, survey = make_problem(), make_survey()
     with seeded("dtc"):
         method = DTC(problem, Baseline(problem)).double()
@@ -242,10 +242,10 @@ def test_every_run_however_short_begins_with_k_means_and_a_warm_up(epochs):
         method.before_epoch(lambda: survey, Now(0, epoch, epochs))
         if not torch.equal(before, method.targets):
             renewed.append(epoch)
-    assert renewed[:2] == ([0, max(1, math.ceil(epochs / 11))] if epochs > 1 else [0])
+    main = max(1, math.ceil(epochs / 11))
+    expected = [0, main, *range(main + 1, epochs, max(1, round(epochs * 5 / 110)))]
+    assert renewed == [epoch for epoch in expected if epoch < epochs]
     assert method.warming(Now(0, 0, epochs))
-    if epochs == 110:
-        assert renewed == [0, 10, *range(11, 110, 5)]
 
 
 # The losses

@@ -166,6 +166,18 @@ def test_the_unlabelled_half_starts_at_epoch_1_of_200_and_hard_negatives_at_epoc
     assert torch.equal(plain["labelled neighbours"], full["labelled neighbours"])
 
 
+def test_random_directions_are_nobodys_neighbours():
+    with seeded("ncl"):
+        method = Neighbours(Problem(DIM, KNOWN, NOVEL), size=SIZE).double()
+    views, batch = make_batch()
+    method.unlabelled.push(rand(SIZE - 1, DIM, key="unlabelled"))
+    early = method(views, batch, NOW)
+    assert early["neighbours"] == 0
+    assert early["labelled neighbours"] > 0
+    method.unlabelled.push(rand(1, DIM, key="last"))
+    assert method(views, batch, NOW)["neighbours"] > 0
+
+
 def test_banks_remember_the_first_view_that_forward_saw_after_the_step_and_not_before():
     method, (views, batch) = make_method(), make_batch()
     before = {name: tensor.clone() for name, tensor in method.state_dict().items()}

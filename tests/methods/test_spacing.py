@@ -8,8 +8,11 @@ import torch
 from torch import nn
 
 from newfound.errors import InputError
-from newfound.functional.geometry import distances, means, nearest
+from newfound.functional.geometry import distances, means, nearest, whitening
+from newfound.methods import build
 from newfound.methods.spacing import PRESETS, Spacing, SpacingLoss, aligned, author, dcn, move, paper
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, Survey, generator
 
 
@@ -145,6 +148,68 @@ def test_anchors_are_equidistant_and_as_far_apart_as_the_preset_says(name):
     apart = distances(loss.anchors)[~torch.eye(5, dtype=torch.bool)]
     asked = preset.alpha * distances(loss.prototypes).max()
     torch.testing.assert_close(apart, torch.full_like(apart, min(asked, math.sqrt(2)) if name == "aligned" else asked))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("paper", (False, None, 1.1, "random", 0.0, "k-means", "again", 0.0)),
+        ("author", (True, None, 1.0, "random", 100.0, "k-means", "first", 5 / 200)),
+        ("aligned", (True, 0.3, 1.1, "aligned", None, "means", "last", 0.0)),
+        ("dcn", (True, 0.3, 1.1, "none", None, "means", "last", 0.0)),
+    ],
+)
+def test_presets_read_the_paper_as_they_say(name, expected):
+    p = PRESETS[name]()
+    assert (p.unit, p.whiten, p.alpha, p.orientation, p.initial, p.known, p.order, p.start) == expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_counts_start_as_the_preset_says(name):
+    spacing, z = SpacingLoss(4, 8, name), torch.rand(60, 8, generator=generator("z"))
+    spacing.start(z)
+    sizes = torch.bincount(nearest(spacing.space(z), spacing.prototypes), minlength=4).tolist()
+    assert spacing.counts.tolist() == {"paper": [0.0] * 4, "author": [100.0] * 4}.get(name, sizes)
+
+
+def test_anchors_nearer_than_the_prototypes_are_warned_of_but_not_the_authors():
+    z = torch.rand(60, 8, generator=generator("z"))
+    with pytest.warns(UserWarning, match=r"alpha = 0\.5"):
+        SpacingLoss(4, 8, replace(aligned(), alpha=0.5)).start(z)
+    SpacingLoss(4, 8, "author").start(z)  # a warning would be an error
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_latents_of_half_precision_are_taken_as_those_of_full(name):
+    z = torch.rand(60, 8, generator=generator("z")).bfloat16()
+    half, full = SpacingLoss(4, 8, name, torch.eye(8)), SpacingLoss(4, 8, name, torch.eye(8))
+    for spacing in (half, full):
+        spacing.start(z.float(), random=generator("start"))
+    assert torch.equal(half(z[:16]), full(z[:16].float()))
+    half.update(z[:16])
+    full.update(z[:16].float())
+    assert torch.equal(half.prototypes, full.prototypes)
+
+
+def test_pairs_are_guessed_by_the_frozen_stage_one_in_two_stages_alone():
+    model = Model(SmallResNet(2, 2), 12, 1, ("a", "b"), nn.Linear(16, 2))
+    two, one = (build("pairs", Problem(16, 2, 3, labelled), model) for labelled in (False, True))
+    assert one.teacher is None
+    assert two.teacher is not None
+    pixels = torch.rand(5, 1, 12, 12, generator=generator("pixels"))
+    before = two.teacher(pixels).z
+    with torch.no_grad():
+        next(model.backbone.parameters()).add_(1.0)  # it learns on, its teacher does not
+    assert torch.equal(two.teacher(pixels).z, before)
+
+
+def test_the_method_whitens_by_the_models_spread():
+    spread = torch.diag(torch.arange(1.0, 17.0))
+    model = Model(SmallResNet(2, 2), 12, 1, ("a", "b"), nn.Linear(16, 2), spread=spread)
+    metric = build("spacing", Problem(16, 2, 3), model).loss.metric
+    assert metric is not None
+    torch.testing.assert_close(metric, whitening(spread, 0.3))
+    assert build("spacing:paper", Problem(16, 2, 3), model).loss.metric is None
 
 
 def test_a_preset_may_be_given_by_its_name():

@@ -20,7 +20,7 @@ def rand(n, key):
 
 def rows_of(bank):
     """Entries from the oldest to the newest, with their labels."""
-    order = [(int(bank.ring.place) + i) % len(bank.latents) for i in range(len(bank.latents))]
+    order = [(int(bank.ring.pushed) + i) % len(bank.latents) for i in range(len(bank.latents))]
     return bank.latents[order], bank.labels[order].tolist()
 
 
@@ -42,7 +42,15 @@ def test_a_ring_keeps_rows_as_they_are_and_says_where_it_put_them():
     for step, n in enumerate([3, 4, 9]):
         rows = rand(n, step)
         assert torch.equal(ring.rows[ring.push(rows)], rows[-5:])
-    assert int(ring.place) == (3 + 4 + 5) % 5
+    assert int(ring.pushed) == 3 + 4 + 5
+
+
+def test_a_bank_is_full_once_no_random_direction_is_left():
+    bank, full = make_bank(), []
+    for n in (3, 3, 1, 2):
+        bank.push(rand(n, "z"))
+        full.append(bool(bank.full))
+    assert full == [False, False, True, True]
 
 
 def test_entries_have_unit_length_from_the_first():

@@ -10,7 +10,7 @@ from newfound.errors import InputError
 from newfound.methods import build
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
-from newfound.training.loop import Learner, fit, survey
+from newfound.training.loop import Learner, _step, accelerator, fit, optimiser, survey
 from newfound.types import Now, Problem, Training, generator, seeded
 
 TRAINING = Training(epochs=3, batch=16, rate=0.05)
@@ -108,6 +108,23 @@ def test_the_rate_follows_the_schedule(monkeypatch):
     training = Training(epochs=2, batch=24, rate=0.1, schedule=lambda progress: 1 - progress)
     fit(make_learner(), make_data(), training, seed=0, device="cpu")
     assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_the_moved_backbone_is_asked_in_the_precision_of_the_step(precision):
+    engine, learner, seen = accelerator("cpu"), make_learner("pairs+spacing:paper").train(), []
+    engine.autocast = lambda: torch.autocast("cpu", precision, enabled=precision != torch.float32)
+    now, batch = next(iter(make_data().batches(TRAINING, Now(0, 0, 3), engine.device)))
+
+    def noting(latents, whole, embed, now):
+        assert not torch.is_autocast_enabled("cpu"), "state moves in full precision"
+        with engine.autocast(), torch.no_grad():
+            expected = learner.backbone(batch.views[0]).z
+        seen.append(torch.equal(embed(0).z, expected.float()))
+
+    learner.method.after_step = noting
+    _step(learner, learner, engine, optimiser(learner, TRAINING), TRAINING, batch, now)
+    assert seen == [True]
 
 
 def test_a_survey_is_the_backbone_in_eval_mode_image_by_image():

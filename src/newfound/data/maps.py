@@ -15,7 +15,8 @@ from newfound.data.batches import Dataset
 class Maps(Dataset):
     """Maps or features in half precision: one of the plain image, then some of augmented ones, at most `DRAWS`.
 
-    The kind of a view was chosen when they were made; here views of an image are different ones of those kept.
+    The kind of a view was chosen when they were made; here views of an image are different ones of those kept. Where
+    more are asked for, as many come as there are, else a view would learn from itself; but two at least.
     """
 
     maps: Float[Tensor, "all views *map"]
@@ -30,4 +31,5 @@ class Maps(Dataset):
         if kinds == ("plain",):
             return [self.maps[places, 0].to(device).float()]
         order = draws[0][:, :augmented].argsort(1)
-        return [self.maps[places, 1 + order[:, v % augmented]].to(device).float() for v in range(len(kinds))]
+        views = min(len(kinds), max(2, augmented))
+        return [self.maps[places, 1 + order[:, v % augmented]].to(device).float() for v in range(views)]

@@ -291,7 +291,7 @@ def estimate_dtc(
 
     Probe classes (two at least, better ten) must be strangers to the backbone: classes it was trained on lie apart as
     novel ones never do, and say little of them. `labels` are names. Every m is one clustering, so time grows with
-    most²; of more than `rows` images a sample is taken.
+    most²: it is begun `starts` times (the authors: 10), and of more than `rows` images a sample is taken.
     """
     probe, labels, unlabelled = _sample(probe, labels, unlabelled, rows, seed)
     names, labels = labels.unique(return_inverse=True)

@@ -11,7 +11,8 @@ def ramp(progress: float, length: float, top: float) -> float:
 
         w(t) = top · exp(−5 (1 − min(t, T)/T)²)        (Laine & Aila 2017)
 
-    It begins at 0.0067 top; with no length it is `top` at once.
+    It begins at 0.0067 top; with no length it is `top` at once. The repositories hold it through an epoch, here it
+    moves with every step.
     """
     return top * math.exp(-5 * (1 - _share(progress, length)) ** 2)
 

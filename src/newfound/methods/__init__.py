@@ -38,10 +38,22 @@ METHODS: dict[str, Recipe] = {
 
 def parse(name: str) -> list[Recipe]:
     """The recipes of `a+b+…`; the host comes first, and gives training and views."""
-    for part in name.split("+"):
+    host, *others = parts = name.split("+")
+    for part in parts:
         if part not in METHODS:
             raise InputError(f"There is no method called {part!r}. {choices(part, METHODS)} Add one to another with +.")
-    return [METHODS[part] for part in name.split("+")]
+    for part in others:
+        if not METHODS[part].joins:
+            able = ", ".join(other for other, recipe in METHODS.items() if recipe.joins)
+            raise InputError(f"{part} has a head of its own and cannot be added to another method. What can: {able}.")
+    if others and (METHODS[host].joins or METHODS[host].training.epochs == 0):
+        why = (
+            "comes after the method it is added to" if METHODS[host].joins else "trains nothing that could be added to"
+        )
+        raise InputError(f"{host} {why}. A sum is written like pairs+spacing.")
+    if len(others) > 1:
+        raise InputError(f"{name} adds {len(others)} methods to {host}; add one.")
+    return [METHODS[part] for part in parts]
 
 
 def suitable(*, labelled: bool | None = None, features: bool = False) -> str:

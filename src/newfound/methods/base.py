@@ -122,6 +122,7 @@ class Recipe:
     stage_one: tuple[Stage, ...] = ("supervised",)  # what comes before, in this order
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
+    joins: bool = False  # may be added to another method: it has no head, and one view is enough for it
 
     def suits(self, *, labelled: bool | None = None, features: bool = False) -> bool:
         """Whether it can discover with labelled images beside it (True) or without (False), and from features alone."""

@@ -211,7 +211,6 @@ class DTC(Method):
         views = [self.logits(view.z) for view in latents]
         batch.notes["dtc"] = views[0].exp()
         rows = batch.rows[u]
-        # The authors hold the weight through an epoch; ours moves with every step, like all ramps here.
         weight = 0.0 if self.warming(now) else ramp(now.progress - self.warm, *self.rise)
         steady = self.variant([view[u].exp() for view in views], rows)
         return {"sharpening": divergence(views[0][u], self.targets[rows])} | {

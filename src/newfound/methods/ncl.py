@@ -48,7 +48,8 @@ class Neighbours(Method):
         L = L_u + 0.1 L_l
 
     q, k are the unit latents of two views, k without gradient; M_u, M_l banks of the latest q. K is half of a novel
-    class's share of the bank.
+    class's share of the bank. L_u waits until its bank is full, since random directions are nobody's neighbours; the
+    authors leave out the first of 200 epochs, which comes to the same.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Neighbours(Method):
         target = F.pad(pseudo.neighbourhood(near, self.k), (0, hard.shape[1]))
         weight = self.weight if now.progress >= self.start else 0.0
         loss = soft_cross_entropy(torch.cat([near, hard], dim=1) / self.temperature, target)
-        losses = {"neighbours": weight * loss}
+        losses = {"neighbours": weight * self.unlabelled.full * loss}
         if self.labelled is not None:
             near = torch.cat([own, q @ self.labelled.latents.T], dim=1)[~u]
             same = F.pad(batch.labels[~u, None] == self.labelled.labels, (1, 0), value=True).to(near.dtype)

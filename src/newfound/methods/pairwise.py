@@ -21,7 +21,7 @@ Alike = Callable[[Float[Tensor, "n d"]], Bool[Tensor, "n n"]]
 class Heads(nn.Module):
     """A head for known classes, which starts as a copy of stage one's, and one for novel ones.
 
-        CE(h_l(z), y) + BCE(p_u(z)·p_u(z̄), alike) + w · (‖p_u(z) − p_u(z̄)‖² + ‖p_l(z) − p_l(z̄)‖²)
+        CE(h_l(z), y) + BCE(p_u(z)·p_u(z̄), alike) + w · (MSE(p_u(z), p_u(z̄)) + MSE(p_l(z), p_l(z̄)))
 
     z, z̄ are two views. In two stages there is no labelled head, and its terms are absent.
     """

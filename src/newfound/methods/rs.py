@@ -28,7 +28,8 @@ class Incremental(Method):
 
         L = L_RS + w(t) · CE(h_l(z), C_l + argmax h_u(z)) over unlabelled images
 
-    w grows to 0.05 as fast as the weight of consistency does. The scores of every class are those of h_l.
+    w grows to 0.05 as fast as the weight of consistency does. The scores of every class, novel ones too, are those of
+    h_l, the head that this variant is for; h_u only teaches it.
     """
 
     def __init__(self, problem: Problem, head: nn.Linear, weight: float = 0.05):
@@ -68,7 +69,7 @@ _PAPER = "Han et al., ICLR 2020"
 _TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
 
 recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
-# Its CIFAR-10 values; on CIFAR-100 the paper's code trains 400 epochs in batches of 256 and weighs consistency 25.
+# RS's own values; for CIFAR-100 the authors train RS+ 400 epochs in batches of 256 and weigh consistency 25 (T = 300).
 incremental = Recipe(
     "Han et al., TPAMI 2021", build_incremental, "needed", _TRAINING, "head", stage_one=("rotation", "supervised")
 )

@@ -149,7 +149,7 @@ def _head(sizes: tuple[int, int, int], classes: int) -> nn.Sequential:
 
 
 def build(problem: Problem, model: Model) -> Method:
-    """UNO as its paper's tables have it."""
+    """UNO with the heads of its second version."""
     return Uno(problem, model.head)
 
 

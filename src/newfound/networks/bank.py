@@ -4,7 +4,7 @@ from typing import final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 
@@ -13,21 +13,26 @@ class Ring(nn.Module):
     """The latest rows, as they are; begins with those given."""
 
     rows: Float[Tensor, "size dim"]
-    place: Int[Tensor, ""]
+    pushed: Int[Tensor, ""]
 
     def __init__(self, rows: Float[Tensor, "size dim"]):
         super().__init__()
         self.register_buffer("rows", rows)
-        self.register_buffer("place", torch.tensor(0))
+        self.register_buffer("pushed", torch.tensor(0))
+
+    @property
+    def full(self) -> Bool[Tensor, ""]:
+        """Whether nothing is left of what it began with."""
+        return self.pushed >= len(self.rows)
 
     @torch.no_grad()
     def push(self, rows: Float[Tensor, "n dim"]) -> Int[Tensor, " kept"]:
         """Put these in the place of the oldest, and say where; of more than there is room for, the last are kept."""
         size = len(self.rows)
         kept = rows[-size:]
-        at = (self.place + torch.arange(len(kept), device=rows.device)) % size
+        at = (self.pushed + torch.arange(len(kept), device=rows.device)) % size
         self.rows[at] = kept
-        self.place.copy_((self.place + len(kept)) % size)
+        self.pushed += len(kept)
         return at
 
 
@@ -46,6 +51,11 @@ class Bank(nn.Module):
     def latents(self) -> Float[Tensor, "size dim"]:
         """All that are kept, in the order of their places."""
         return self.ring.rows
+
+    @property
+    def full(self) -> Bool[Tensor, ""]:
+        """Whether no random direction is left."""
+        return self.ring.full
 
     @torch.no_grad()
     def push(self, z: Float[Tensor, "n dim"], labels: Int[Tensor, " n"] | None = None) -> None:

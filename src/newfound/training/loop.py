@@ -158,8 +158,13 @@ def _step(
     engine.backward(torch.stack(list(losses.values())).sum())
     optimizer.step()
     optimizer.zero_grad()
+
+    def embed(view: int) -> Latents:
+        with engine.autocast():  # as in forward, which accelerate wraps by itself
+            return learner.embed(batch.views[view])
+
     with torch.no_grad():
-        learner.method.after_step(latents, whole, lambda view: learner.embed(batch.views[view]), now)
+        learner.method.after_step(latents, whole, embed, now)
     return {name: loss.detach() for name, loss in losses.items()}
 
 
