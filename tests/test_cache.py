@@ -66,6 +66,22 @@ def test_what_was_left_unfinished_is_thrown_away():
     assert {path.name for path in folder.iterdir()} == {"whole", "setting.json"}
 
 
+def test_a_checkpoint_outlives_an_interruption_and_the_time_before_it_counts():
+    def stop(folder):
+        cache.unfinished(folder).write_text("half")
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    def go_on(folder):
+        assert cache.unfinished(folder).read_text() == "half"
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.entry("stage", {}, stop)
+    folder = cache.entry("stage", {}, go_on)
+    assert cache.seconds(folder) >= 0.2
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
+
+
 def test_who_comes_while_an_entry_is_made_waits_for_it():
     made, found = [], []
 

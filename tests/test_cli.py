@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from newfound.cli import app
 from newfound.discovery.trace import Trace
 from newfound.methods import METHODS
 from tests.commands import newfound
@@ -444,7 +445,10 @@ def test_help_and_import_are_quick_and_do_without_torch():
         assert min(times) < seconds
 
 
-COMMANDS = ("demo", "pretrain", "discover", "predict", "report", "benchmark", "data", "methods", "figure")
+COMMANDS = (
+    *("demo", "pretrain", "discover", "predict", "report", "benchmark", "data", "methods", "figure"),
+    *("backbones", "doctor"),
+)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
@@ -453,3 +457,11 @@ def test_every_help_fits_a_screen_and_has_an_example(command, tmp_path):
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) <= 50
     assert not command or f"newfound {command[0]}" in done.stdout.split("Usage:")[1].split("\n", 1)[1]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_every_method_is_named_whole_however_narrow_the_screen(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    app(["methods"], result_action="return_value")
+    said = capsys.readouterr().out
+    assert all(f" {name} " in said for name in METHODS)

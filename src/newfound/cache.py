@@ -35,7 +35,8 @@ def lock(name: str) -> FileLock:
 def entry(kind: str, setting: dict[str, Any], make: Callable[[Path], None]) -> Path:
     """The folder of this kind and setting; made now if it is not there, while others who want it wait.
 
-    `setting.json` in it says what it is and how many seconds it took. What `make` leaves unfinished is thrown away.
+    `setting.json` in it says what it is and how many seconds it took. What `make` leaves unfinished in it is thrown
+    away; a checkpoint at `unfinished(folder)` stays until it has ended.
     """
     folder = root() / "benchmark" / f"{kind}-{key(setting)}"
     with lock(folder.name):
@@ -43,11 +44,23 @@ def entry(kind: str, setting: dict[str, Any], make: Callable[[Path], None]) -> P
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        began = time.perf_counter()
-        make(folder)
-        about = {"setting": setting, "seconds": round(time.perf_counter() - began, 1)}
+        spent = folder.with_name(f"{folder.name}.seconds")  # by those who were interrupted
+        before, began = float(spent.read_text(encoding="ascii")) if spent.is_file() else 0.0, time.perf_counter()
+        try:
+            make(folder)
+        except BaseException:
+            files.write(spent, str(before + time.perf_counter() - began))
+            raise
+        about = {"setting": setting, "seconds": round(before + time.perf_counter() - began, 1)}
         files.write(folder / "setting.json", json.dumps(about, indent=1))
+        for left in (spent, unfinished(folder)):
+            left.unlink(missing_ok=True)
     return folder
+
+
+def unfinished(folder: Path) -> Path:
+    """Where the maker of an entry may keep a checkpoint."""
+    return folder.with_name(f"{folder.name}.checkpoint")
 
 
 def seconds(folder: Path) -> float:

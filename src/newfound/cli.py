@@ -1,10 +1,12 @@
 """The commands. Nothing heavy is imported before one of them runs."""
 
 import logging
+import math
 import os
 import shlex
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -359,7 +361,9 @@ def main() -> None:
     try:
         app.meta(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
-        _fail("stopped. What is finished is kept; the same command goes on, pretrain and discover with --resume.", 130)
+        resumed = {"benchmark": "goes on", "pretrain": "goes on with --resume", "discover": "goes on with --resume"}
+        again = resumed.get(next(iter(sys.argv[1:]), ""), "begins anew")
+        _fail(f"stopped. What is finished is kept; the same command {again}.", 130)
     except CycloptsError as error:
         idle = error.unused_tokens if isinstance(error, MissingArgumentError) else None
         found = f" Nothing takes: {shlex.join(idle)}." if idle else ""
@@ -401,8 +405,10 @@ def _table(rows: "DataFrame", title: str) -> None:
     if not _first():
         return
     table = Table(title=title)
-    for column in rows.columns:
-        table.add_column(str(column), justify="right" if rows[column].dtype.kind in "if" else "left")
+    for number, column in enumerate(rows.columns):
+        widest = max(map(len, map(str, rows[column])), default=0)
+        side: Literal["left", "right"] = "right" if rows[column].dtype.kind in "if" else "left"
+        table.add_column(str(column), justify=side, overflow="fold", min_width=None if number else widest)
     for row in rows.itertuples(index=False):
         table.add_row(*(escape(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row))
     Console().print(table)
@@ -421,8 +427,12 @@ def _telling() -> "Iterator[Callable[[str, int, dict[str, float]], None]]":
     log.setLevel(logging.INFO)
     log.addHandler(handler)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bars = Progress(
+        *columns, console=console, speed_estimate_period=math.inf
+    )  # an epoch may take longer than rich waits
     try:
-        with Progress(*columns, console=console) as bars:
+        with bars, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: log.warning(str(message))  # without a place in our code
             tasks: dict[str, TaskID] = {}
 
             def progress(stage: str, epochs: int, row: dict[str, float]) -> None:

@@ -12,6 +12,7 @@ from newfound.benchmark import rows
 from newfound.data.sources import Images
 from newfound.discovery.trace import Trace
 from newfound.methods import METHODS
+from newfound.training import loop
 from newfound.types import generator
 from tests.benchmark import small
 
@@ -28,8 +29,9 @@ def root(tmp_path_factory):
         yield root
 
 
-def run(name, labelled, keep=None, seed=0, **changes):
-    return rows.run(small.task(labelled, **changes), name, seed, small.TINY, lambda stage, epochs, row: None, keep)
+def run(name, labelled, keep=None, seed=0, progress=lambda stage, epochs, row: None, checkpoint=None, **changes):
+    task = small.task(labelled, **changes)
+    return rows.run(task, name, seed, small.TINY, progress, keep=keep, checkpoint=checkpoint)
 
 
 def timeless(row):
@@ -64,6 +66,21 @@ def test_the_same_row_has_the_same_numbers_whether_the_caches_were_there_or_not(
         assert torch.equal(before, seen[0][1])
         assert torch.equal(after, seen[0][2])
     assert (tmp_path / "empty" / "benchmark").is_dir()
+
+
+def test_a_row_that_was_interrupted_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    def interrupt(stage, epochs, row):
+        if stage == "seed 0: pairs+spacing":
+            raise KeyboardInterrupt
+
+    checkpoint = tmp_path / "row.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        run("pairs+spacing", False, progress=interrupt, checkpoint=checkpoint)
+    whole = run("pairs+spacing", False)
+    monkeypatch.setattr(loop, "_step", lambda *words: pytest.fail("the only epoch was trained before"))
+    resumed = run("pairs+spacing", False, checkpoint=checkpoint)
+    assert timeless(resumed) == timeless(whole)
+    assert resumed["seconds"] > 0
 
 
 def test_another_seed_gives_other_numbers(seen):

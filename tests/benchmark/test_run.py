@@ -143,7 +143,7 @@ def counted(monkeypatch, tmp_path):
     """Rows are only counted; some budgets are smaller than they say."""
     calls = []
 
-    def row(task, name, seed, budget, progress, keep):
+    def row(task, name, seed, budget, progress, *, keep, checkpoint):
         calls.append((name, seed))
         scores = {"k-means": {"accuracy": 0.5, "nmi": 0.25}}
         common = {"seconds": 1.0, "weight": budget.weight(name), "training": budget.training(name).settings()}
@@ -176,6 +176,52 @@ def test_finished_rows_stay_and_missing_ones_are_added(counted, data, tmp_path):
     assert read(path)["rows"][: len(rows)] == rows
 
 
+def test_rows_that_are_finished_are_counted_apart_and_the_time_left_is_told(counted, data, tmp_path, caplog):
+    caplog.set_level("INFO", "newfound")
+    run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(0,))
+    bars = []
+    run.benchmark(
+        *(smoke(), data, tmp_path),
+        only=("rs", "ncl"),
+        seeds=(0, 1),
+        keep=tmp_path / "kept",
+        progress=lambda stage, total, row: bars.append((stage, total, row["epoch"])),
+    )
+    assert bars == [("rows", 3, float(done)) for done in range(4)]
+    assert "1 of 4 rows are finished already. Nothing is kept of them" in caplog.text
+    assert "Row 1 of 3: ncl, seed 0.\n" in caplog.text
+    assert "Row 3 of 3: ncl, seed 1. About 1 s left.\n" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["output", "keep"])
+def test_a_place_where_nothing_can_be_written_is_refused_before_any_row(counted, data, tmp_path, kind):
+    (tmp_path / "file").touch()
+    places = {"output": tmp_path, "keep": None} | {kind: tmp_path / "file"}
+    with pytest.raises(InputError, match="Nothing can be written in"):
+        run.benchmark(smoke(), data, places["output"], only=("rs",), seeds=(0,), keep=places["keep"])
+    assert not counted
+
+
+def test_no_seed_is_no_benchmark(counted, data, tmp_path):
+    with pytest.raises(InputError, match="No seed was given"):
+        run.benchmark(smoke(), data, tmp_path, seeds=())
+
+
+def test_the_checkpoint_of_a_row_is_its_own_and_goes_when_the_row_is_written(counted, data, tmp_path, monkeypatch):
+    seen, row = [], run.run_row
+
+    def noting(*words, checkpoint, **others):
+        seen.append(checkpoint)
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.touch()
+        return row(*words, checkpoint=checkpoint, **others)
+
+    monkeypatch.setattr(run, "run_row", noting)
+    run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1))
+    assert len(set(seen)) == 4
+    assert not any(path.exists() for path in seen)
+
+
 def test_a_row_taken_out_by_hand_is_made_anew(counted, data, tmp_path):
     path = run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0,))
     results = read(path)
@@ -189,10 +235,10 @@ def test_a_row_taken_out_by_hand_is_made_anew(counted, data, tmp_path):
 def test_what_was_finished_before_an_interruption_is_kept(counted, data, tmp_path, monkeypatch):
     row = run.run_row
 
-    def interrupted(task, name, *others):
+    def interrupted(task, name, *others, **more):
         if name == "ncl":
             raise KeyboardInterrupt
-        return row(task, name, *others)
+        return row(task, name, *others, **more)
 
     monkeypatch.setattr(run, "run_row", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -207,8 +253,8 @@ def test_what_was_finished_before_an_interruption_is_kept(counted, data, tmp_pat
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"width": 5}, "settings"),
-        ({"last": 9}, r"settings, training of pairs\+spacing"),
+        ({"width": 5}, "settings: width"),
+        ({"last": 9}, r"settings: last, training of pairs\+spacing"),
         ({"weights": {"aligned": 0.77}}, r"λ of pairs\+spacing"),
     ],
 )
@@ -233,7 +279,22 @@ def test_rows_of_a_method_that_trained_otherwise_are_not_mixed_with_others(count
         run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(1,))
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"setting": null, "rows": []}', '{"setting": {}, "rows": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            "",
+            "[1]",
+            "{}",
+            '{"setting": null, "rows": []}',
+            '{"setting": {}, "rows": 3}',
+            '{"setting": {}, "rows": [1]}',
+        ),
+        '{"setting": {}, "rows": [{"method": "rs", "seed": 0}]}',
+        '{"setting": {}, "rows": [{"method": "renamed", "seed": 0, "weight": null, "training": {}, "train": {}}]}',
+        '{"setting": {}, "rows": [{"method": "rs", "seed": 0, "weight": null, "training": {}, "train": 3}]}',
+    ],
+)
 def test_a_file_that_holds_no_results_is_refused_and_left_alone(counted, data, tmp_path, content):
     path = tmp_path / f"{NAME}.json"
     path.write_text(content)
@@ -258,11 +319,12 @@ def test_a_locked_row_is_left_and_the_others_are_run(counted, data, tmp_path):
 def test_two_who_add_rows_lose_none_and_double_none(tmp_path, monkeypatch):
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
     one, two = run.Results(tmp_path / "r.json"), run.Results(tmp_path / "r.json")
-    for results, name in ((one, "a"), (two, "b"), (one, "c"), (two, "a")):
-        results.add({"method": name, "seed": 0}, {"budget": "smoke"})
-    assert [row["method"] for row in one.read()["rows"]] == ["a", "b", "c"]
-    assert one.has("c", 0)
-    assert not one.has("c", 1)
+    for results, name in ((one, "rs"), (two, "ncl"), (one, "uno"), (two, "rs")):
+        row = {"method": name, "seed": 0, "weight": None, "training": {}, "train": {}}
+        results.add(row, {"budget": "smoke"})
+    assert [row["method"] for row in one.read()["rows"]] == ["rs", "ncl", "uno"]
+    assert one.has("uno", 0)
+    assert not one.has("uno", 1)
 
 
 def test_progress_counts_rows(counted, data, tmp_path):
@@ -309,8 +371,8 @@ def test_the_command_of_a_row_is_one_that_the_command_line_takes():
         (("two-stage", "cifar11", None, "cpu"), r"'cifar11'.*cifar10, cifar100\. Did you mean cifar10"),
         (("two-stage", "cifar10", None, "papers"), r"'papers'.*paper, cpu, smoke\. Did you mean paper\?"),
         (("two-stage", "cifar100", "80-2", "cpu"), r"'80-2'.*80-20, 50-50, 20-80, 80-10\. Did you mean 80-20\?"),
-        (("two-stage", "cifar100", "5-5", "cpu"), r"'5-5' is not known here\. There are: 80-20"),
-        (("two-stage", "cifar10", "80-20", "cpu"), r"'80-20' is not known here\. There are: 5-5\."),
+        (("two-stage", "cifar100", "5-5", "cpu"), r"no split of cifar100 called '5-5'\. There are: 80-20"),
+        (("two-stage", "cifar10", "80-20", "cpu"), r"no split of cifar10 called '80-20'\. There are: 5-5\."),
     ],
 )
 def test_an_unknown_word_is_refused_with_those_that_exist_and_the_nearest(words, said):

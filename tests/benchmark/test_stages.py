@@ -1,10 +1,12 @@
 """The stages before discovery: what each looks at, and what it leaves."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from newfound import cache
@@ -229,3 +231,34 @@ def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
     }
     assert len(marks) == 3
     assert fingerprint(small.images(True)) == fingerprint(images)
+
+
+@pytest.mark.parametrize("stage", ["supervised", "rotation", "finished", "similarity"])
+def test_a_stage_that_was_interrupted_goes_on_where_it_stopped(stage, tmp_path, monkeypatch):
+    two = {name: replace(getattr(small.TINY, name), epochs=2) for name in ("supervised", "rotation", "finishing")}
+    budget = replace(small.TINY, **two, similarity=replace(small.TINY.similarity, epochs=2))
+    titles = {"rotation": "rotation", "similarity": "similarity"}
+    title, epochs = f"seed 0: {titles.get(stage, 'known classes')}", []
+
+    def interrupt(name, total, row):
+        if name == title and row["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    def note(name, total, row):
+        if name == title:
+            epochs.append(row["seconds"])
+
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "stopped"))
+    with pytest.raises(KeyboardInterrupt):
+        getattr(Stages(small.task(True), 0, budget, interrupt), stage)()
+    (kept,) = (tmp_path / "stopped" / "benchmark").glob("*.checkpoint")
+    with safe_open(kept, "pt") as file:
+        (before,) = json.loads(file.metadata()["newfound"])["rows"]
+    resumed = getattr(Stages(small.task(True), 0, budget, note), stage)()
+    assert len(epochs) == 2
+    assert epochs[0] == before["seconds"], "the first epoch was told, not trained, again"
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "whole"))
+    whole = getattr(Stages(small.task(True), 0, budget, note), stage)()
+    one, other = (load_file(folder / "model.safetensors") for folder in (resumed, whole))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)

@@ -2,7 +2,6 @@
 
 import resource
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -41,11 +40,19 @@ OTHER = ("epoch", "seconds")
 
 
 def run(
-    task: Task, name: str, seed: int, budget: Budget, progress: Progress, keep: Path | None = None
+    task: Task,
+    name: str,
+    seed: int,
+    budget: Budget,
+    progress: Progress,
+    *,
+    keep: Path | None = None,
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Discover with one method and seed, and measure it at the last epoch.
 
     The truth of unlabelled images is taken up only after training. With `keep`, a folder, it leaves what figures need.
+    With `checkpoint`, a file, a run that was interrupted goes on from there.
     """
     measure_memory_anew()
     start = Stages(task, seed, budget, progress).start(name)
@@ -61,10 +68,16 @@ def run(
     learner = Learner(start.backbone, method, training.trains)
     before = latents(learner, start.data)
     first = None if keep is None else beginning(learner, start.data, seed, training.epochs)
-    began = time.perf_counter()
     title = f"seed {seed}: {name}"
-    rows = fit(learner, start.data, training, seed, progress=lambda row: progress(title, training.epochs, row))
-    seconds = time.perf_counter() - began
+    rows = fit(
+        learner,
+        start.data,
+        training,
+        seed,
+        progress=lambda row: progress(title, training.epochs, row),
+        keep=checkpoint,
+        resume=True,
+    )
     after = latents(learner, start.data)
     if keep is not None and first is not None:
         last = ending(learner, start.data)
@@ -76,8 +89,8 @@ def run(
         "epochs": training.epochs,
         "training": training.settings(),
         "weight": weight,
-        "seconds": round(seconds, 1),
-        "stage one seconds": start.seconds,
+        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        "stage one seconds": round(start.seconds, 1),
         "memory": peak(),
         "versions": versions(),
         "losses": {key: round(value, 4) for key, value in rows[-1].items() if key not in OTHER} if rows else {},

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +16,10 @@ from newfound.benchmark.budgets import BUDGETS, Budget
 from newfound.benchmark.published import CONTROLS, TABLES
 from newfound.benchmark.rows import run as run_row
 from newfound.benchmark.stages import Task
-from newfound.data.cifar import LAYOUTS, cifar
+from newfound.data.cifar import LAYOUTS, cifar, locate
 from newfound.data.sources import Images
 from newfound.data.splits import CIFAR_SPLITS
-from newfound.discovery.find import Progress, silent
+from newfound.discovery.find import Progress, about, silent
 from newfound.errors import InputError, choices
 
 log = logging.getLogger("newfound")
@@ -46,6 +47,12 @@ class Table:
         where = f"--dataset {self.dataset} --split {self.split} --budget {self.budget}"
         return f"newfound benchmark {self.stages} {where} --methods {method} --seeds {seed}"
 
+    def row(self, method: str, seed: int) -> dict[str, Any]:
+        """Everything that one row depends on."""
+        budget = BUDGETS[self.budget]
+        own = {"method": method, "seed": seed, "weight": budget.weight(method)}
+        return self.setting() | own | {"training": budget.training(method).settings()}
+
     def setting(self) -> dict[str, Any]:
         """Everything that all its rows share."""
         return asdict(self) | {
@@ -61,22 +68,28 @@ def table(stages: str, dataset: str, split: str | None, budget: str) -> Table:
     """A table by its words; unknown ones are refused with those that exist."""
     split = split or DEFAULT_SPLITS.get(dataset)
     splits = [name for name, (classes, *_) in CIFAR_SPLITS.items() if classes == CLASSES.get(dataset)]
-    for given, possible in ((stages, TABLES), (dataset, CLASSES), (budget, BUDGETS), (split, splits)):
+    asked: tuple[tuple[str, str | None, Iterable[str]], ...] = (
+        ("kind of table", stages, TABLES),
+        ("dataset", dataset, CLASSES),
+        ("budget", budget, BUDGETS),
+        (f"split of {dataset}", split, splits),
+    )
+    for what, given, possible in asked:
         if given not in possible:
-            raise InputError(f"{given!r} is not known here. {choices(given, possible)}")
+            raise InputError(f"There is no {what} called {given!r}. {choices(given, possible)}")
     return Table(stages, dataset, str(split), budget)  # type: ignore[arg-type]  # both were looked up above
 
 
 def found(which: Table, data: Path | None) -> Path:
-    """The folder with CIFAR's files; a clear word when it is not known."""
+    """The folder with CIFAR's files; a clear word when it is not known, or lacks any."""
+    layout = LAYOUTS[which.dataset]
     if data is None:
-        layout = LAYOUTS[which.dataset]
         raise InputError(
             f"Where {which.dataset} is was not said. Needed: a folder with {layout.folder}, which holds "
-            f"{', '.join((*layout.train, *layout.test, layout.meta))}. Give it with --data or NEWFOUND_DATA, "
+            f"{', '.join(layout.files)}. Give it with --data or NEWFOUND_DATA, "
             f"or get it with `newfound data {which.dataset}`."
         )
-    return data
+    return locate(data, layout, layout.files)
 
 
 def names(stages: str, only: Sequence[str] = ()) -> list[list[str]]:
@@ -102,9 +115,14 @@ def benchmark(
 ) -> Path:
     """Run the rows that the results do not have yet, and add each as it is finished.
 
-    Several of these at once share the work: a row that another process is running is left to it.
+    Several of these at once share the work: a row that another process is running is left to it. A row that was
+    interrupted goes on where it stopped.
     """
     groups, path = names(which.stages, only), output / f"{which.name}.json"
+    if not seeds:
+        raise InputError("No seed was given; give one at least, as in --seeds 0 1 2.")
+    for folder in (output, *([] if keep is None else [keep])):
+        files.check_writable(folder)
     budget, results = BUDGETS[which.budget], Results(path)
     results.claim(which.setting(), budget)
     task = Task(
@@ -114,16 +132,26 @@ def benchmark(
         thinned(cifar(data, which.dataset), budget),
         thinned(cifar(data, which.dataset, train=False), budget),
     )
-    todo = [(name, seed) for group in groups for seed in seeds for name in group]
+    asked = [(name, seed) for group in groups for seed in seeds for name in group]
+    todo = [row for row in asked if not results.has(*row)]
+    if len(todo) < len(asked):
+        none = "" if keep is None else " Nothing is kept of them; to draw them too, run them anew with another -o."
+        log.info(f"{len(asked) - len(todo)} of {len(asked)} rows are finished already.{none}")
     progress("rows", len(todo), {"epoch": 0.0})
+    began, made = time.perf_counter(), 0
     for number, (name, seed) in enumerate(todo):
         try:
             with cache.lock(f"{path.resolve()} {name} {seed}").acquire(timeout=0):
                 if not results.has(name, seed):
+                    left = (time.perf_counter() - began) / max(made, 1) * (len(todo) - number)
+                    time_left = f" {about(left).capitalize()} left." if made else ""
+                    log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.{time_left}")
+                    checkpoint = cache.root() / "rows" / f"{cache.key(which.row(name, seed))}.safetensors"
                     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
-                    log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.")
-                    row = run_row(task, name, seed, budget, progress, latents)
+                    row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
                     results.add(row | {"command": which.command(name, seed)}, which.setting())
+                    checkpoint.unlink(missing_ok=True)
+                    made += 1
         except Timeout:
             log.info(f"{name}, seed {seed}: another process is at it.")
         progress("rows", len(todo), {"epoch": number + 1.0})
@@ -142,17 +170,22 @@ class Results:
             return {"setting": None, "rows": []}
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-            return {"setting": dict(found["setting"]), "rows": list(found["rows"])}
-        except (ValueError, KeyError, TypeError) as error:
+            rows = list(found["rows"])
+            for row in rows:
+                methods.parse(row["method"])
+                _ = row["seed"], row["weight"], row["training"], row["train"].items()
+            return {"setting": dict(found["setting"]), "rows": rows}
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise InputError(
-                f"{self.path} is no file of results ({error}). Move it away, or give another -o."
+                f"{self.path} is no file of results that this version can add to ({type(error).__name__}: {error}). "
+                "Move it away, or give another -o."
             ) from error
 
     def claim(self, setting: dict[str, Any], budget: Budget) -> None:
         """Refuse a file that holds results of another setting."""
         found = self.read()
         was = found["setting"] or setting
-        differ = sorted(key for key in was.keys() | setting.keys() if was.get(key) != setting.get(key))
+        differ = differing(was, setting)
         rows = {row["method"]: row for row in found["rows"]}
         differ += [f"λ of {name}" for name, row in rows.items() if row["weight"] != budget.weight(name)]
         differ += [
@@ -177,6 +210,16 @@ class Results:
             rows = [*self.read()["rows"], row]
             text = json.dumps({"setting": setting, "rows": rows}, indent=1, ensure_ascii=False)
             files.write(self.path, text + "\n")
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The names under which two settings differ, those within a part behind its name."""
+    names = []
+    for name in sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)):
+        parts = one.get(name), other.get(name)
+        inside = differing(*parts) if all(isinstance(part, dict) for part in parts) else []  # type: ignore[arg-type]
+        names += [f"{name}: {part}" for part in inside] or [name]
+    return names
 
 
 def thinned(images: Images, budget: Budget) -> Images:

@@ -116,7 +116,10 @@ class Stages:
             learner = beginner(known, self.seed, width=budget.width, stride=budget.stride, smoothing=budget.smoothing)
             training = budget.supervised
             told = self._telling("known classes", training)
-            pretrain(learner, known, training, self.seed, progress=told).save_pretrained(folder)
+            model = pretrain(
+                learner, known, training, self.seed, progress=told, keep=cache.unfinished(folder), resume=True
+            )
+            model.save_pretrained(folder)
 
         setting = self._setting(split=True, stage=self.budget.supervised) | {"smoothing": self.budget.smoothing}
         return cache.entry("supervised", setting, make)
@@ -144,7 +147,7 @@ class Stages:
                 method = Rotation(Problem(backbone.dim, known=0, novel=0), self.budget.turns)
             backbone.normalise(*colours(images.pixels))
             data, training = Data(images.pixels, torch.full_like(images.labels, -1)), self.budget.rotation
-            fit(Learner(backbone, method), data, training, self.seed, progress=self._telling("rotation", training))
+            self._fit(Learner(backbone, method), data, training, "rotation", folder)
             settle(backbone, images.pixels, VIEW, self.seed)
             Model(backbone, size=images.pixels.shape[-1], channels=images.pixels.shape[1], classes=()).save_pretrained(
                 folder
@@ -169,7 +172,7 @@ class Stages:
                 method = Supervised(Problem(whole.dim, known=len(known.classes), novel=0), self.budget.smoothing)
             training = self.budget.finishing
             learner = Learner(backbone, method, training.trains)
-            fit(learner, data, training, self.seed, progress=self._telling("known classes", training))
+            self._fit(learner, data, training, "known classes", folder)
             graduate(learner, data, known, whole).save_pretrained(folder)
 
         setting = self._setting(split=True, stage=self.budget.finishing)
@@ -183,13 +186,25 @@ class Stages:
             known, training = self.task.parts.known, self.budget.similarity
             told = self._telling("similarity", training)
             pairs = similarity(
-                known, training, self.seed, width=self.budget.width, stride=self.budget.stride, progress=told
+                known,
+                training,
+                self.seed,
+                width=self.budget.width,
+                stride=self.budget.stride,
+                progress=told,
+                keep=cache.unfinished(folder),
+                resume=True,
             )
             _, channels, size, _ = known.pixels.shape
             model = Model(pairs.backbone, size=size, channels=channels, classes=known.classes, similarity=pairs)
             model.save_pretrained(folder)
 
         return cache.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
+
+    def _fit(self, learner: Learner, data: Dataset, training: Training, stage: str, folder: Path) -> None:
+        """Train for an entry of the cache; interrupted, it goes on where it stopped."""
+        told, keep = self._telling(stage, training), cache.unfinished(folder)
+        fit(learner, data, training, self.seed, progress=told, keep=keep, resume=True)
 
     def _fresh(self, folder: Path | None) -> Start:
         """A new network, with the similarity network beside it where the method asks for one."""

@@ -22,6 +22,11 @@ class Layout(NamedTuple):
     labels: str
     classes: str
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All that it has."""
+        return *self.train, *self.test, self.meta
+
 
 LAYOUTS = {
     "cifar10": Layout(
@@ -63,12 +68,12 @@ def cifar(root: str | Path, dataset: Literal["cifar10", "cifar100"], train: bool
 
 def locate(root: str | Path, layout: Layout, files: tuple[str, ...]) -> Path:
     """The folder that holds the files: `root`, or the archive's own folder in it."""
-    root = existing(root, f"the folder {layout.folder}, or the one around it")
+    root = existing(root, f"the folder {layout.folder}, which holds {', '.join(files)}, or the one around it")
     folder = root / layout.folder if (root / layout.folder).is_dir() else root
     if missing := [file for file in files if not (folder / file).is_file()]:
         raise InputError(
             f"{folder} lacks {', '.join(missing)}. Needed: {', '.join(files)}, there or in a folder {layout.folder}. "
-            "Unpack the dataset's Python version there, or give the folder where it is."
+            "Unpack the dataset's Python version there, give the folder where it is, or get it with `newfound data`."
         )
     return folder
 

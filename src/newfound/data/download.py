@@ -23,4 +23,4 @@ def download(dataset: str, folder: str | Path) -> Path:
             f"another machine: put its folder {layout.folder} into {folder}."
         ) from error
     layout = LAYOUTS[dataset]
-    return locate(folder, layout, (*layout.train, *layout.test, layout.meta))
+    return locate(folder, layout, layout.files)

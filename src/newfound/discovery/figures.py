@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from newfound import files
 from newfound.discovery.trace import Moment, Trace
 from newfound.errors import InputError
 from newfound.functional.geometry import nearest
@@ -13,7 +14,10 @@ from newfound.report.drawings import Snapshot, save, spacing, tsne
 
 
 def draw(kind: Literal["tsne", "spacing"], runs: Sequence[Path], output: Path) -> tuple[Path, Path]:
-    """Draw saved runs; writes a PNG and an SVG, and returns their paths."""
+    """Draw saved runs; writes a PNG and an SVG, and returns their paths. An ending that `output` has is left off."""
+    files.check_writable(output.parent)
+    if output.suffix in (".png", ".svg"):
+        output = output.with_suffix("")
     traces = [Trace.load(run) for run in runs]
     if kind == "tsne":
         return draw_tsne(traces, output)

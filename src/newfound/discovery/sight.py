@@ -45,7 +45,10 @@ def chosen(stage: StageOne, model: Model | None, sources: Sequence[Images | Pict
     if name == "auto":
         wide = width(source for source in sources if isinstance(source, Pictures))
         name = OWN if wide <= SMALL and labelled else LITE
-        log.info(f"Backbone: {name}, since the images are about {wide} pixels wide; --backbone takes another.")
+        why = (
+            f"the images are about {wide} pixels wide" if labelled or wide > SMALL else "no labelled images were given"
+        )
+        log.info(f"Backbone: {name}, since {why}; --backbone takes another.")
     if name != OWN:
         return trunk(name, weights=None if stage.weights is None else Path(stage.weights), size=stage.size)
     if stage.weights is not None:

@@ -48,7 +48,12 @@ def load(
             f"asked for seed {seed}, {training.settings()}. "
             "Resume with the same settings, or begin anew with --overwrite."
         )
-    learner.load_state_dict({n.removeprefix("learner."): t for n, t in tensors.items() if n.startswith("learner.")})
+    try:
+        learner.load_state_dict({n.removeprefix("learner."): t for n, t in tensors.items() if n.startswith("learner.")})
+    except RuntimeError as error:
+        raise InputError(
+            f"The checkpoint {path} does not fit this method. Delete it to begin anew. ({error})"
+        ) from error
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimiser."):

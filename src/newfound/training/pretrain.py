@@ -63,6 +63,8 @@ def similarity(
     stride: int = 2,
     device: str = "auto",
     progress: Callable[[Row], None] = silent,
+    keep: Path | None = None,
+    resume: bool = False,
 ) -> PairNet:
     """Teach a new network to say whether two images share a class: KCL's and MCL's."""
     with seeded(seed, "similarity"):
@@ -70,7 +72,8 @@ def similarity(
         method = Similarity(Problem(backbone.dim, known=len(labelled.classes), novel=0))
     backbone.normalise(*colours(labelled.pixels))
     data = Data(labelled.pixels, labelled.labels)
-    fit(Learner(backbone, method), data, training, seed, device=device, progress=progress)
+    learner = Learner(backbone, method)
+    fit(learner, data, training, seed, device=device, progress=progress, keep=keep, resume=resume)
     return PairNet(backbone, method.pairs).cpu()
 
 
