@@ -239,7 +239,7 @@ def benchmark(
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10.
         methods: the rows to make; default: the paper's, then controls.
         seeds: a row each.
-        budget: smoke (a minute), cpu (hours on two cores) or paper (days on a GPU).
+        budget: smoke (some minutes), cpu (hours on two cores) or paper (days on a GPU).
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.

@@ -40,8 +40,22 @@ def test_a_saved_run_becomes_a_png_and_an_svg(tmp_path, kind):
     assert {png.name, svg.name} == {"drawn.png", "drawn.svg"}
 
 
+def test_an_ending_that_was_given_is_not_doubled(tmp_path):
+    save(tmp_path / "run")
+    png, svg = figures.draw("spacing", [tmp_path / "run"], tmp_path / "drawn.png")
+    assert {png.name, svg.name} == {"drawn.png", "drawn.svg"}
+
+
+def test_a_place_that_cannot_be_written_in_is_refused_before_anything_is_drawn(tmp_path, monkeypatch):
+    save(tmp_path / "run")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(figures, "tsne", lambda *words, **others: pytest.fail("this takes long"))
+    with pytest.raises(InputError, match="Nothing can be written"):
+        figures.draw("tsne", [tmp_path / "run"], tmp_path / "file" / "drawn")
+
+
 def test_panels_are_before_and_after_of_the_first_run_then_after_of_the_others(tmp_path, monkeypatch):
-    traces = [save(tmp_path / name, name) for name in ("rs", "ncl", "uno")]
+    traces = [save(tmp_path / name, f"{name}, seed 0") for name in ("rs", "ncl", "uno")]
     given = {}
 
     def tsne(panels, classes, truth, seed, caption):
@@ -51,7 +65,7 @@ def test_panels_are_before_and_after_of_the_first_run_then_after_of_the_others(t
     monkeypatch.setattr(figures, "save", lambda figure, output: (output, output))
     figures.draw("tsne", [tmp_path / name for name in ("rs", "ncl", "uno")], tmp_path / "drawn")
     titles, features = zip(*given["panels"], strict=True)
-    assert titles == ("before", "after rs", "after ncl", "after uno")
+    assert titles == ("before", "after rs\nseed 0", "after ncl\nseed 0", "after uno\nseed 0")
     expected = [traces[0].before, *(trace.after for trace in traces)]
     for shown, kept in zip(features, expected, strict=True):
         assert np.array_equal(shown, kept.latents.numpy())

@@ -257,6 +257,13 @@ def test_the_caption_tells_what_a_plane_cannot_show():
     assert f"holds {main_plane(before, after).share:.0%} of their spread" in told
 
 
+def test_the_caption_counts_prototypes_that_hold_none_of_the_latents():
+    before, after = snapshot(5), snapshot(5, push=1)
+    assert "hold none" not in words(spacing(before, after))
+    after = replace(after, assignment=np.where(after.assignment > 2, 0, after.assignment))
+    assert "Of 5 prototypes 0 before and 2 after hold none of these latents" in words(spacing(before, after))
+
+
 def test_anchors_that_are_not_equidistant_are_not_said_to_be():
     rough = snapshot(5)
     rough.anchors[0] *= 2

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -68,7 +68,7 @@ def table(stages: str, dataset: str, split: str | None, budget: str) -> Table:
     """A table by its words; unknown ones are refused with those that exist."""
     split = split or DEFAULT_SPLITS.get(dataset)
     splits = [name for name, (classes, *_) in CIFAR_SPLITS.items() if classes == CLASSES.get(dataset)]
-    asked: tuple[tuple[str, str | None, Iterable[str]], ...] = (
+    asked: tuple[tuple[str, str | None, Collection[str]], ...] = (
         ("kind of table", stages, TABLES),
         ("dataset", dataset, CLASSES),
         ("budget", budget, BUDGETS),

@@ -35,7 +35,8 @@ def draw_tsne(traces: Sequence[Trace], output: Path) -> tuple[Path, Path]:
             "on the same images, with --truth where there is one. Or draw them one by one."
         )
     panels = [("before", first.before.latents.numpy())]
-    panels += [(f"after {trace.title}", trace.after.latents.numpy()) for trace in traces]
+    gap = ", " if len(traces) <= 2 else "\n"  # narrow panels have room for a word a line
+    panels += [(f"after {trace.title}".replace(", ", gap), trace.after.latents.numpy()) for trace in traces]
     caption = "Latents of unlabelled images by t-SNE."
     return save(tsne(panels, first.classes, first.labels.numpy(), seed=0, caption=caption), output)
 

@@ -111,7 +111,9 @@ def spacing(before: Snapshot, after: Snapshot, caption: str = "") -> Figure:
         marks += [mark("prototype before", "white", "o", 5, PENCIL)]
         if before.anchors.any() or after.anchors.any():
             marks += [mark("anchor", "white", "D", 4.5, PENCIL)]
-        figure, axes = sheet([before.title, after.title], marks, f"{caption} {explanation(before, plane)}".strip())
+        figure, axes = sheet(
+            [before.title, after.title], marks, f"{caption} {explanation(before, after, plane)}".strip()
+        )
         for axis, each in zip(axes, (first, last), strict=True):
             frame(axis, np.concatenate(reach))
             dots(axis, each.latents, each.assignment, len(each.prototypes), alpha=0.4, vector=vector)
@@ -179,8 +181,8 @@ def turned(points: Float[ndarray, "n 2"], like: Float[ndarray, "n 2"]) -> Float[
     return points @ left @ right
 
 
-def explanation(snapshot: Snapshot, plane: Plane) -> str:
-    """What a reader must know of the plane, the anchors and the latents."""
+def explanation(snapshot: Snapshot, after: Snapshot, plane: Plane) -> str:
+    """What a reader must know of the plane, the anchors, the latents and the prototypes that have none."""
     words = "Colours show assignments. Both panels show the plane of the two main directions of the "
     words += f"prototypes, which holds {plane.share:.0%} of their spread." if plane.share else "latents."
     apart = [float(np.linalg.norm(a - b)) for a, b in combinations(snapshot.anchors, 2)]
@@ -189,6 +191,12 @@ def explanation(snapshot: Snapshot, plane: Plane) -> str:
         words += f" Arrows: the push along each anchor, {ARROW:.0%} of its length. In latent space any two anchors are "
         words += f"{least if least == most else f'{least} to {most}'} apart"
         words += "; a plane cannot show more than three equidistant points." if len(snapshot.anchors) > 3 else "."
+    idle = [len(each.prototypes) - len(np.unique(each.assignment)) for each in (snapshot, after)]
+    if any(idle):
+        words += (
+            f" Of {len(after.prototypes)} prototypes {idle[0]} before and {idle[1]} after hold none of these latents: "
+        )
+        words += "those of known classes, where labelled images take part, and any that others have emptied."
     if len(snapshot.latents) > MOST:
         words += f" {MOST:,} of {len(snapshot.latents):,} latents are shown."
     return words
