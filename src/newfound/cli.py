@@ -117,7 +117,7 @@ def discover(
     *,
     unlabelled: Path,
     output: Folder,
-    classes: Literal["auto"] | int = "auto",
+    classes: Annotated[Literal["auto"] | int, Parameter(show_choices=False)] = "auto",
     known: Path | None = None,
     model: Path | None = None,
     run: Settings = Run(),
@@ -132,12 +132,12 @@ def discover(
     newfound discover --model model/ --unlabelled new/ --classes 5 -o run/
 
     Args:
-        unlabelled: folder of images to find classes in, flat or nested; or a list of them (CSV, COCO).
+        unlabelled: folder of images, or a list (CSV, COCO).
         output: the run folder to write.
-        classes: how many new classes to find; auto: estimated.
-        known: folder of labelled images, a folder a class; or a list of them. May be left out.
-        model: model folder that newfound pretrain wrote; the labelled images are not needed then.
-        truth: the folders right below the unlabelled one are the true classes: used for the metrics, nothing else.
+        classes: new classes; auto: estimated.
+        known: labelled images, a folder a class; or a list.
+        model: what newfound pretrain wrote, instead of --known.
+        truth: folders are true classes, for the metrics alone.
         overwrite: replace a run that is already there.
         resume: go on where an interrupted run stopped.
     """

@@ -21,19 +21,19 @@ class StageOne:
     """How the known classes are learnt."""
 
     pretrain_epochs: int = 10
-    """Passes over the labelled images in stage one."""
+    """Passes over labelled images."""
     pretrain_rate: float = 0.2
     """Its peak learning rate."""
     backbone: str = "auto"
-    """auto, small-resnet-18, efficientnet-lite0, or a pretrained network of timm's."""
+    """See newfound backbones."""
     weights: str | None = None
     """File with the pretrained network's weights."""
     size: int | None = None
-    """Pixels of a side that images are brought to; default: 32, or the pretrained network's own."""
+    """Pixels of a side; default: 32, or the network's own."""
     width: int = 16
-    """small-resnet-18's width (the paper: 64)."""
+    """small-resnet-18's; the paper: 64."""
     stride: int = 2
-    """small-resnet-18's stride (the paper: 1)."""
+    """small-resnet-18's; the paper: 1."""
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
@@ -48,7 +48,7 @@ class Run:
     """How new classes are found."""
 
     method: str = "pairs+spacing"
-    """How classes are found; a+b adds b to a."""
+    """See newfound methods."""
     epochs: int = 15
     """Passes over the discovery set."""
     rate: float = 0.02
@@ -56,11 +56,11 @@ class Run:
     batch: int = 128
     """Images a step."""
     mixed: bool = True
-    """The pile may hold known classes too; --no-mixed: every image is of a new one."""
+    """The pile may hold known classes."""
     unsure: float | None = None
-    """Share of images called unsure; default: those that are more likely wrong than right."""
+    """Share called unsure; default: those likelier wrong."""
     seed: int = 0
-    """Same seed, machine and threads: same bytes."""
+    """Same seed, same bytes."""
     device: str = "auto"
     """auto (accelerator, if any) or cpu."""
 
