@@ -81,7 +81,7 @@ def table(stages: str, dataset: str, split: str | None, budget: str) -> Table:
 
 
 def found(which: Table, data: Path | None) -> Path:
-    """The folder with CIFAR's files; a clear word when it is not known, or lacks any."""
+    """The folder with CIFAR's files; a clear word when it is not known."""
     layout = LAYOUTS[which.dataset]
     if data is None:
         raise InputError(
@@ -89,7 +89,7 @@ def found(which: Table, data: Path | None) -> Path:
             f"{', '.join(layout.files)}. Give it with --data or NEWFOUND_DATA, "
             f"or get it with `newfound data {which.dataset}`."
         )
-    return locate(data, layout, layout.files)
+    return data
 
 
 def names(stages: str, only: Sequence[str] = ()) -> list[list[str]]:
@@ -125,6 +125,7 @@ def benchmark(
         files.check_writable(folder)
     budget, results = BUDGETS[which.budget], Results(path)
     results.claim(which.setting(), budget)
+    locate(data, LAYOUTS[which.dataset], LAYOUTS[which.dataset].files)
     task = Task(
         which.dataset,
         which.split,
