@@ -220,6 +220,9 @@ def test_the_checkpoint_of_a_row_is_its_own_and_goes_when_the_row_is_written(cou
     run.benchmark(smoke(), data, tmp_path, only=("rs", "ncl"), seeds=(0, 1))
     assert len(set(seen)) == 4
     assert not any(path.exists() for path in seen)
+    monkeypatch.setattr(run, "fingerprint", lambda images: "other images")
+    run.benchmark(smoke(), data, tmp_path / "elsewhere", only=("rs", "ncl"), seeds=(0, 1))
+    assert len(set(seen)) == 8
 
 
 def test_a_row_taken_out_by_hand_is_made_anew(counted, data, tmp_path):

@@ -15,7 +15,7 @@ from newfound import cache, files, methods
 from newfound.benchmark.budgets import BUDGETS, Budget
 from newfound.benchmark.published import CONTROLS, TABLES
 from newfound.benchmark.rows import run as run_row
-from newfound.benchmark.stages import Task
+from newfound.benchmark.stages import Task, fingerprint
 from newfound.data.cifar import LAYOUTS, cifar, locate
 from newfound.data.sources import Images
 from newfound.data.splits import CIFAR_SPLITS
@@ -125,14 +125,8 @@ def benchmark(
         files.check_writable(folder)
     budget, results = BUDGETS[which.budget], Results(path)
     results.claim(which.setting(), budget)
-    locate(data, LAYOUTS[which.dataset], LAYOUTS[which.dataset].files)
-    task = Task(
-        which.dataset,
-        which.split,
-        which.stages == "single-stage",
-        thinned(cifar(data, which.dataset), budget),
-        thinned(cifar(data, which.dataset, train=False), budget),
-    )
+    task = read_task(which, data, budget)
+    pixels = fingerprint(task.train)
     asked = [(name, seed) for group in groups for seed in seeds for name in group]
     todo = [row for row in asked if not results.has(*row)]
     if len(todo) < len(asked):
@@ -147,7 +141,8 @@ def benchmark(
                     left = (time.perf_counter() - began) / max(made, 1) * (len(todo) - number)
                     time_left = f" {about(left).capitalize()} left." if made else ""
                     log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.{time_left}")
-                    checkpoint = cache.root() / "rows" / f"{cache.key(which.row(name, seed))}.safetensors"
+                    key = cache.key(which.row(name, seed) | {"pixels": pixels})
+                    checkpoint = cache.root() / "rows" / f"{key}.safetensors"
                     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
                     row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
                     results.add(row | {"command": which.command(name, seed)}, which.setting())
@@ -157,6 +152,14 @@ def benchmark(
             log.info(f"{name}, seed {seed}: another process is at it.")
         progress("rows", len(todo), {"epoch": number + 1.0})
     return path
+
+
+def read_task(which: Table, data: Path, budget: Budget) -> Task:
+    """The images of a table, split; all files are looked for before any is read."""
+    layout = LAYOUTS[which.dataset]
+    locate(data, layout, layout.files)
+    train, test = (thinned(cifar(data, which.dataset, train=part), budget) for part in (True, False))
+    return Task(which.dataset, which.split, which.stages == "single-stage", train, test)
 
 
 class Results:
