@@ -57,10 +57,11 @@ def spacing() -> Iterator[Case]:
         torch.testing.assert_close(fast(), slow())
         torch.testing.assert_close(ours.prototypes, peer.prototypes, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(ours.counts, peer.counts)
-        yield Case(f"Spacing step ({preset}), B = 128, d = 512, c = {c} / loop over samples", fast, slow, 80, least=8)
+        name = f"Spacing step ({preset}), B = 128, d = 512, c = {c} / loop over samples"
+        yield Case(name, fast, slow, 9, least=8, calls=20)
         latents = z.detach()
-        update = functools.partial(ours.update, latents)
-        yield Case("· the update alone", update, functools.partial(loop_over_samples, peer, latents), 80)
+        update, loop = functools.partial(ours.update, latents), functools.partial(loop_over_samples, peer, latents)
+        yield Case("· the update alone", update, loop, 9, calls=20)
 
 
 def training() -> Iterator[Case]:
@@ -84,8 +85,8 @@ def training() -> Iterator[Case]:
         maps = Maps(recall(Path(folder) / "maps.npy"), labels, torch.arange(n))
         cached = steps(Tail(backbone), method, maps)
         frozen, whole = steps(*build(), images), steps(*build(), images, trains=ALL)
-        yield Case("cached trunk, RS, batch 128 / frozen trunk on pixels", cached, frozen, 15, least=4)
         yield Case("cached trunk, RS, batch 128 / every stage trained on pixels", cached, whole, 15, least=4)
+        yield Case("· / frozen trunk on pixels", cached, frozen, 15)
 
     backbone, method = build()
     more = Spacing(problem)
