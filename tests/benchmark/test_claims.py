@@ -87,7 +87,21 @@ def test_a_lead_smaller_than_its_spread_beats_nobody():
 def test_a_host_is_helped_when_every_interval_lies_above_zero(gain, noise, expected):
     claim = helps(single_stage(gain, noise=noise), "ncl", "20-80")
     assert claim.verdict == expected
-    assert claim.figure.endswith("published: accuracy +15.8, NMI +0.049")
+    assert "published: accuracy +15.8, NMI +0.049" in claim.figure
+
+
+def test_a_gain_that_is_only_the_reading_s_is_told_apart():
+    """Heads at 10, k-means at 40 with and without Spacing: as the paper reads it Spacing gains 30 points."""
+    results = single_stage(0.0, noise=0)
+    for each in results["single-stage-cifar100-20-80"]["rows"]:
+        each["train"]["head"] = {"accuracy": 0.1, "nmi": 0.1}
+    claim = helps(results, "ncl", "20-80")
+    assert claim.verdict == "undecided"
+    assert claim.figure.endswith("accuracy +30.0 here, +30.0 by the change of reading alone")
+    for each in results["single-stage-cifar100-20-80"]["rows"]:
+        if each["method"] == "ncl+spacing":
+            each["train"]["k-means"]["accuracy"] = 0.5
+    assert helps(results, "ncl", "20-80").figure.endswith("accuracy +40.0 here, +30.0 by the change of reading alone")
 
 
 def test_a_gain_smaller_than_its_spread_is_undecided():
