@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from newfound.errors import InputError
+
 
 def world() -> tuple[int, int]:
     """This process's number and how many there are."""
@@ -16,6 +18,13 @@ def world() -> tuple[int, int]:
 def first() -> bool:
     """Whether this process is the one that writes files and talks, also before the others have been met."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+def check_alone(instead: str) -> None:
+    """Refuse processes that were started to train together; `instead` says what to do."""
+    processes = max(world()[1], int(os.environ.get("WORLD_SIZE", "1")))
+    if processes > 1:
+        raise InputError(f"This is one of {processes} processes that train together. Needed: one. {instead}")
 
 
 def part(rows: int) -> slice:

@@ -1,16 +1,21 @@
 """The loop: every draw a function of seed, epoch and step; stopping changes nothing."""
 
 import dataclasses
+import time
 
 import pytest
 import torch
+from accelerate import PartialState
+from accelerate.state import AcceleratorState
 
 from newfound.data.batches import Data
+from newfound.data.sources import Images
 from newfound.errors import InputError
 from newfound.methods import build
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
-from newfound.training.loop import Learner, _step, accelerator, fit, optimiser, survey
+from newfound.training import loop
+from newfound.training.loop import Learner, _step, accelerator, estimate, fit, optimiser, survey
 from newfound.types import Now, Problem, Training, generator, seeded
 
 TRAINING = Training(epochs=3, batch=16, rate=0.05)
@@ -59,6 +64,33 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path, name, optimiser):
     again = fit(resumed, make_data(), training, seed=3, device="cpu", keep=keep, resume=True)
     assert equal(state(whole), state(resumed))
     assert without_time(again) == without_time(rows)
+
+
+def test_scaled_losses_too_go_on_as_if_never_stopped(tmp_path, monkeypatch):
+    """In half precision a scale that overflows is halved and the step left out: one forgotten would be halved anew."""
+    engines = []
+
+    def halved(device):
+        engines.append(accelerator(device))
+        engines[-1].scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=3)
+        return engines[-1]
+
+    monkeypatch.setattr(loop, "accelerator", halved)
+    whole, stopped, resumed = make_learner(), make_learner(), make_learner()
+    fit(whole, make_data(), TRAINING, seed=3, device="cpu")
+    scaled = engines[0].scaler.state_dict()
+    assert 0 < scaled["scale"] < 2.0**127
+    assert scaled["_growth_tracker"] > 0
+
+    def interrupt(row):
+        raise KeyboardInterrupt
+
+    keep = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        fit(stopped, make_data(), TRAINING, seed=3, device="cpu", progress=interrupt, keep=keep)
+    fit(resumed, make_data(), TRAINING, seed=3, device="cpu", keep=keep, resume=True)
+    assert engines[2].scaler.state_dict() == scaled
+    assert equal(state(whole), state(resumed))
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
@@ -141,10 +173,17 @@ def test_a_survey_is_the_backbone_in_eval_mode_image_by_image():
 
 
 def test_permuting_the_truth_of_unlabelled_images_cannot_change_training():
-    """It is not even there: a batch carries −1 for every unlabelled image."""
-    for _, batch in make_data().batches(TRAINING, Now(0, 0, 1), torch.device("cpu")):
-        assert (batch.labels[batch.rows >= 24] == -1).all()
-        assert (batch.labels[batch.rows < 24] == batch.rows[batch.rows < 24] % 3).all()
+    """Images may come with it, for the metrics; the discovery set and its batches say −1."""
+    known, pile = (make_data().pixels[rows] for rows in (slice(24), slice(24, 48)))
+    names, classes, truth, learnt = tuple(map(str, range(24))), ("a", "b", "c"), torch.arange(24) % 3, []
+    labelled = Images(known, names, truth, classes)
+    for told in (truth, truth.roll(1)):
+        data, learner = Images(pile, names, told, classes).beside(labelled), make_learner()
+        for _, batch in data.batches(TRAINING, Now(0, 0, 1), torch.device("cpu")):
+            assert torch.equal(batch.labels, torch.where(batch.rows < 24, batch.rows % 3, -1))
+        fit(learner, data, TRAINING, seed=0, device="cpu")
+        learnt.append(state(learner))
+    assert equal(*learnt)
 
 
 def test_every_image_is_seen_once_an_epoch_in_an_order_of_its_own():
@@ -166,3 +205,86 @@ def test_training_that_diverges_says_so():
     training = Training(epochs=5, batch=16, rate=1e12)
     with pytest.raises(InputError, match=r"diverged.*--rate"):
         fit(make_learner("pairs"), make_data(), training, seed=0, device="cpu")
+
+
+def test_the_time_that_training_will_take_grows_with_its_epochs():
+    short, long = (
+        estimate(make_learner(), make_data(), dataclasses.replace(TRAINING, epochs=epochs), device="cpu")
+        for epochs in (1, 1000)
+    )
+    assert 0 < short < long  # far enough apart for a busy machine
+    assert estimate(make_learner(), make_data(), dataclasses.replace(TRAINING, epochs=0), device="cpu") == 0
+
+
+def test_estimating_leaves_the_learner_as_it_was():
+    learner = make_learner("pairs+spacing:paper", trains=1).eval()
+    before, learns = state(learner), [parameter.requires_grad for parameter in learner.parameters()]
+    estimate(learner, make_data(), TRAINING, device="cpu")
+    assert equal(state(learner), before)
+    assert not learner.training
+    assert [parameter.requires_grad for parameter in learner.parameters()] == learns
+    assert all(parameter.grad is None for parameter in learner.parameters())
+
+
+def test_estimating_waits_for_the_device_before_it_looks_at_the_clock(monkeypatch):
+    """A device is told what to do and does it later; a number read from it is there when all is done."""
+    events, step, item, clock = [], loop._step, torch.Tensor.item, time.perf_counter
+
+    def noting(event, function):
+        def noted(*words):
+            result = function(*words)
+            events.append(event)
+            return result
+
+        return noted
+
+    monkeypatch.setattr(loop, "_step", noting("step", step))
+    monkeypatch.setattr(torch.Tensor, "item", noting("number", item))
+    monkeypatch.setattr(time, "perf_counter", noting("clock", clock))
+    estimate(make_learner(), make_data(), TRAINING, device="cpu")
+    after = [events[place + 1 : place + 3] for place, event in enumerate(events) if event == "step"]
+    assert after == [["number", "clock"]] * 3
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine whose accelerator is only known by name, and accelerate before it was ever asked."""
+    kept = [dict(kind._shared_state) for kind in (AcceleratorState, PartialState)]
+    monkeypatch.setattr(PartialState, "default_device", torch.device("meta"))
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for kind, state in zip((AcceleratorState, PartialState), kept, strict=True):
+        kind._shared_state.update(state)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("choices", ["auto cpu auto auto", "cpu cpu auto cpu"])
+def test_every_call_may_choose_its_device(choices):
+    for choice in choices.split():
+        assert accelerator(choice).device.type == {"auto": "meta", "cpu": "cpu"}[choice]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_chosen_again_is_not_made_anew():
+    for choice in ("auto", "cpu"):
+        engine = accelerator(choice)
+        engine.state.mark = choice  # it would be forgotten
+        assert accelerator(choice).state.mark == choice
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_launcher_that_says_cpu_is_heard(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    for choice in ("auto", "cpu", "auto"):
+        assert accelerator(choice).device.type == "cpu"
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("first", "second"), [("auto", "cpu"), ("cpu", "auto")])
+def test_several_processes_are_told_that_they_cannot_change_their_device(first, second):
+    accelerator(first)
+    PartialState().num_processes = 2
+    assert accelerator(first).device.type
+    with pytest.raises(InputError, match=f"Asked for the device {second}, where 2 processes work on"):
+        accelerator(second)

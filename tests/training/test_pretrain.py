@@ -1,5 +1,8 @@
 """What a network that learnt the known classes leaves."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -75,3 +78,44 @@ def test_colours_are_mean_and_standard_deviation_of_each_channel(taught):
         values = pixels[:, channel].double() / 255
         assert mean[channel].item() == pytest.approx(values.mean().item(), abs=1e-6)
         assert deviation[channel].item() == pytest.approx(values.std(correction=0).item(), abs=1e-6)
+
+
+ELSEWHERE = """
+import torch
+import torch._lazy.ts_backend
+
+torch._lazy.ts_backend.init()
+
+from newfound.data.batches import Data
+from newfound.data.sources import Images
+from newfound.discovery.howmany import how_many
+from newfound.training.loop import fit
+from newfound.training.pretrain import beginner, graduate
+from newfound.types import Training, generator
+
+labels = torch.arange(30) % 3
+pixels = torch.randint(0, 256, (30, 3, 8, 8), generator=generator("elsewhere"), dtype=torch.uint8)
+images = Images(pixels, tuple(map(str, range(30))), labels, ("a", "b", "c"))
+learner, data = beginner(images, width=2), Data(pixels, labels)
+fit(learner, data, Training(epochs=0, batch=6, rate=0.1), seed=0)
+assert {tensor.device.type for tensor in learner.state_dict().values()} == {"lazy"}
+model = graduate(learner, data, images, learner.backbone)
+parts = [*model.backbone.state_dict().values(), *model.head.state_dict().values()]
+for tensor in (*parts, model.means, model.spread, model.counts):
+    assert tensor.device.type == "cpu"
+for labelled in (images, None):
+    assert how_many(model, images, labelled, seed=0).classes >= 3
+"""
+"""For a process of its own: the second device that every wheel of torch has cannot be put away again."""
+
+
+def test_what_an_accelerator_taught_is_left_on_the_cpu_where_latents_are_read():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ELSEWHERE],
+        env=os.environ | {"ACCELERATE_TORCH_DEVICE": "lazy"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

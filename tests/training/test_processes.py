@@ -7,6 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.training import plain, uneven
+
 pytestmark = pytest.mark.processes
 
 TWO_STAGE = (
@@ -31,10 +33,10 @@ SINGLE_STAGE = (
 CASES = [*(f"{name}:2" for name in TWO_STAGE), *(f"{name}:1" for name in SINGLE_STAGE)]
 
 
-def run(processes, folder, *words):
+def run(script, processes, folder, *words):
     launch = [] if processes == 1 else ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
     done = subprocess.run(
-        [sys.executable, "-m", *launch, "tests.training.plain", *map(str, words)],
+        [sys.executable, "-m", *launch, script.__name__, *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
@@ -48,7 +50,7 @@ def run(processes, folder, *words):
 def learnt(tmp_path_factory):
     """Folders of what one process and what two learnt, in double precision."""
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
-    return [run(count, folder, "float64", 2, folder, *CASES) for count, folder in enumerate(folders, 1)]
+    return [run(plain, count, folder, "float64", 2, folder, *CASES) for count, folder in enumerate(folders, 1)]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -65,7 +67,48 @@ def test_in_single_precision_one_step_agrees(tmp_path):
     one, two = (tmp_path / name for name in ("one", "two"))
     for count, folder in enumerate((one, two), 1):
         folder.mkdir()
-        run(count, folder, "float32", 1, folder, case)
+        run(plain, count, folder, "float32", 1, folder, case)
     first = load_file(two / f"{case}.0.safetensors")
     for key, value in load_file(one / f"{case}.0.safetensors").items():
         torch.testing.assert_close(first[key], value, rtol=0, atol=1e-5, msg=lambda said, key=key: f"{key}: {said}")
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """What each of two processes has after a run that was stopped: nothing in it divides by two."""
+    folder = run(uneven, 2, out := tmp_path_factory.mktemp("uneven"), out)
+    return [load_file(folder / f"{rank}.safetensors") for rank in (0, 1)]
+
+
+def test_two_processes_end_with_the_same_running_statistics(resumed):
+    first, second = resumed
+    running = [name for name in first if name.endswith(("running_mean", "running_var"))]
+    assert len(running) == 2 * 2 * 17  # of both runs: the stem and four stages of two blocks of two
+    assert all(first[name].std() > 0 for name in running)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), f"{name} differs between the processes"
+
+
+def test_two_processes_that_were_stopped_end_as_if_they_had_not_been(resumed):
+    for mine in resumed:
+        states = [
+            {name.removeprefix(run): tensor for name, tensor in mine.items() if name.startswith(run)}
+            for run in ("whole.", "resumed.")
+        ]
+        assert states[0].keys() == states[1].keys() == uneven.make_learner().state_dict().keys()
+        for name, tensor in states[0].items():
+            assert torch.equal(tensor, states[1][name]), f"{name} is not what it was"
+
+
+def test_a_survey_by_two_processes_has_every_image_once_and_in_order(resumed):
+    learner, data = uneven.make_learner().eval(), uneven.make_data()
+    learner.load_state_dict(
+        {name.removeprefix("resumed."): tensor for name, tensor in resumed[0].items() if name.startswith("resumed.")}
+    )
+    with torch.no_grad():
+        one_by_one = torch.cat([learner.backbone(image[None].float() / 255).z for image in data.pixels])
+    for mine in resumed:
+        assert mine["features"].shape == (63, 16)
+        torch.testing.assert_close(mine["features"], one_by_one, rtol=1e-3, atol=1e-3)
+        assert torch.equal(mine["labels"], data.labels)

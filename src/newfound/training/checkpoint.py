@@ -1,7 +1,8 @@
 """A run that was stopped goes on as if it had not been.
 
-One safetensors file: the learner's state, the optimiser's tensors and, in the header, seed, training and the rows of
-finished epochs as JSON. No generator state, since every draw is a function of seed, epoch and step.
+One safetensors file: the learner's state, the optimiser's tensors and, in the header, seed, training, the rows of
+finished epochs and, in half precision, how losses are scaled, as JSON. No generator state, since every draw is a
+function of seed, epoch and step.
 """
 
 import json
@@ -23,17 +24,25 @@ def save(
     seed: int,
     training: Training,
     rows: list[dict[str, float]],
+    scaler: torch.amp.GradScaler | None = None,
 ) -> None:
     """Write the state after an epoch, whole or not at all."""
     tensors = {f"learner.{name}": tensor for name, tensor in learner.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if value is not None}
     about = {"seed": seed, "training": training.settings(), "rows": rows}
+    if scaler is not None:
+        about["scaler"] = scaler.state_dict()  # a few numbers
     files.write_tensors(path, tensors, {"newfound": json.dumps(about)})
 
 
 def load(
-    path: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, seed: int, training: Training
+    path: Path,
+    learner: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    seed: int,
+    training: Training,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> tuple[int, list[dict[str, float]]]:
     """Restore the state; returns the epoch to go on with and the rows so far."""
     try:
@@ -60,4 +69,6 @@ def load(
             _, index, key = name.split(".")
             state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    if scaler is not None and about.get("scaler"):  # it may have been written in full precision
+        scaler.load_state_dict(about["scaler"])
     return len(about["rows"]), about["rows"]

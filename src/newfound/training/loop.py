@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env
 from torch import Tensor, nn
 
 from newfound import parallel
@@ -82,8 +83,22 @@ def survey(backbone: Backbone, data: Dataset) -> Survey:
 
 
 def accelerator(device: str = "auto") -> Accelerator:
-    """accelerate, as this project uses it: gathering is ours, so data-parallel leaves buffers alone."""
-    return Accelerator(cpu=device == "cpu", kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)])
+    """accelerate, as this project uses it: gathering is ours, so data-parallel leaves buffers alone.
+
+    It remembers its device as long as Python runs, so another choice must make it forget; processes that have met
+    through it cannot.
+    """
+    cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU")  # what `accelerate launch --cpu` says
+    state = PartialState(cpu)
+    other = state.device.type != "cpu" if cpu else state._cpu and state.default_device.type != "cpu"
+    if other:
+        if state.num_processes > 1:
+            raise InputError(
+                f"Asked for the device {device}, where {state.num_processes} processes work on {state.device.type} "
+                "already. Needed: one device from first to last. Start them anew with the one you want (--device)."
+            )
+        AcceleratorState._reset_state(reset_partial_state=True)
+    return Accelerator(cpu=cpu, kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)])
 
 
 def optimiser(learner: nn.Module, training: Training) -> torch.optim.Optimizer:
@@ -105,7 +120,7 @@ def fit(
     keep: Path | None = None,
     resume: bool = False,
 ) -> list[Row]:
-    """Train, and return a row an epoch: mean losses and what the method logs.
+    """Train, and return one row per epoch: mean losses and what the method logs.
 
     `progress` is called with each row. With `keep`, a checkpoint is written there after every epoch; with `resume`
     too, training goes on from it and ends as if it had never stopped. The learner is left in eval mode.
@@ -115,7 +130,7 @@ def fit(
     inner = optimiser(learner, training)
     start, rows = 0, list[Row]()
     if keep is not None and resume and keep.exists():
-        start, rows = checkpoint.load(keep, learner, inner, seed, training)
+        start, rows = checkpoint.load(keep, learner, inner, seed, training, engine.scaler)
         for row in rows:
             progress(row)
     wrapped, optimizer = engine.prepare(learner, inner) if start < training.epochs else (learner, inner)
@@ -133,7 +148,7 @@ def fit(
         if keep is not None:
             parallel.average(learner.backbone)
             if parallel.first():
-                checkpoint.save(keep, learner, inner, seed, training, rows)
+                checkpoint.save(keep, learner, inner, seed, training, rows, engine.scaler)
         progress(rows[-1])
     parallel.average(learner.backbone)
     learner.eval()
@@ -183,15 +198,19 @@ def _row(epoch: int, totals: dict[str, Tensor], method: Method, training: Traini
     return {"epoch": epoch + 1.0} | losses | method.log() | {"seconds": seconds}
 
 
-def estimate(learner: Learner, data: Dataset, training: Training, *, device: str = "auto") -> float:
-    """About how many seconds `fit` will take, from a few steps of a copy."""
-    if training.epochs == 0 or parallel.world()[1] > 1:
+def estimate(learner: Learner, data: Dataset, training: Training, *, device: str = "auto") -> float | None:
+    """About how many seconds `fit` will take, from a few steps of a copy; None where several processes share them."""
+    if training.epochs == 0:
         return 0.0
-    engine, trial, times = accelerator(device), copy.deepcopy(learner), []
-    trial.to(engine.device).train()
-    optimizer = optimiser(trial, training)
+    engine = accelerator(device)
+    if parallel.world()[1] > 1:  # not known before: it is accelerate that lets processes meet
+        return None
+    trial, times = copy.deepcopy(learner).to(engine.device).train(), list[float]()
+    wrapped, optimizer = engine.prepare(trial, optimiser(trial, training))
+    began = time.perf_counter()
     for now, batch in itertools.islice(data.batches(training, Now(0, 0, training.epochs), engine.device), 4):
-        began = time.perf_counter()
-        _step(trial, trial, engine, optimizer, training, batch, now)
+        losses = _step(wrapped, trial, engine, optimizer, training, batch, now)
+        torch.stack([*losses.values()]).sum().item()  # a number is there when the device has done all it was told
         times.append(time.perf_counter() - began)
+        began += times[-1]
     return statistics.median(times) * data.steps(training) * training.epochs

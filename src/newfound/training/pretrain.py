@@ -37,19 +37,19 @@ def pretrain(
 
 
 def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbone) -> Model:
-    """What a learner of known classes leaves: its backbone and head, and where the classes lie.
+    """What a learner of known classes leaves, on the CPU: its backbone and head, and where the classes lie.
 
     `data` are the labelled images as the learner sees them; `backbone` is the whole of which it may be a part.
     """
     assert isinstance(learner.method, Supervised)
-    features, labels = survey(learner.backbone, data)
+    features, labels = (told.cpu() for told in survey(learner.backbone, data))
     _, channels, size, _ = labelled.pixels.shape
     return Model(
-        backbone,
+        backbone.cpu(),
         size=size,
         channels=channels,
         classes=labelled.classes,
-        head=learner.method.head,
+        head=learner.method.head.cpu(),
         **Statistics.of(features, labels, len(labelled.classes))._asdict(),
     )
 
