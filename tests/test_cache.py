@@ -1,6 +1,7 @@
 """What is computed once."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -79,6 +80,33 @@ def test_a_checkpoint_outlives_an_interruption_and_the_time_before_it_counts():
         cache.entry("stage", {}, stop)
     folder = cache.entry("stage", {}, go_on)
     assert cache.seconds(folder) >= 0.2
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
+
+
+KILLED = """
+import os, signal, sys, time
+from newfound import cache
+
+def make(folder):
+    time.sleep(0.3)
+    cache.unfinished(folder).touch()
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+
+cache.entry("stage", {}, make)
+"""
+
+
+@pytest.mark.processes
+def test_of_those_who_were_killed_the_time_until_their_last_checkpoint_counts(root):
+    for name in ("SIGKILL", "SIGTERM"):
+        done = subprocess.run([sys.executable, "-c", KILLED, name], check=False, timeout=120)
+        assert done.returncode == -signal.Signals[name]
+        for path in (path for path in (root / "benchmark").iterdir() if path.is_file()):
+            date = path.stat().st_mtime - 1000  # since then nobody worked on it
+            os.utime(path, (date, date))
+    folder = cache.entry("stage", {}, lambda folder: None)
+    assert 0.6 <= cache.seconds(folder) < 500
     assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
 
 

@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 import torch
 
+from newfound.errors import InputError
 from newfound.functional.schedules import cosine, one_cycle, steps, warm_cosine
 from newfound.methods import METHODS
-from newfound.types import Now, Problem, Training, constant, generator, seeded
+from newfound.types import ALL, Now, Problem, Training, constant, generator, seeded
 
 
 def test_progress_runs_from_0_towards_1():
@@ -109,6 +110,33 @@ def test_a_schedule_made_with_a_value_by_place_says_so():
     assert by_place == ["max(0.2)", "max(0.3)"]
 
 
+class Falling:
+    """A schedule that is an object."""
+
+    def __call__(self, progress):
+        return self.at(progress)
+
+    def at(self, progress):
+        return 1 - progress
+
+
+def enclosed(end):
+    def schedule(progress):
+        return 1 - (1 - end) * progress
+
+    return schedule
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [lambda progress: 1 - progress, partial(lambda end, progress: end, 0.5), Falling(), Falling().at, enclosed(0.1)],
+    ids=["lambda", "partial of a lambda", "object", "method", "closure"],
+)
+def test_a_schedule_that_no_text_tells_from_others_has_no_settings(schedule):
+    with pytest.raises(InputError, match=r"schedule .*Needed: a function of a module, or a partial of one"):
+        Training(1, 1, 0.1, schedule=schedule).settings()
+
+
 @pytest.mark.processes
 def test_another_process_gives_the_same_settings():
     program = (
@@ -137,3 +165,9 @@ def test_settings_change_with_every_value():
     for name, value in others.items():
         settings = replace(training, **{name: value}).settings()
         assert {key for key in settings if settings[key] != training.settings()[key]} == {name}
+
+
+def test_a_training_for_own_images_keeps_what_is_the_method_s_and_what_trains_nothing_trains_nothing():
+    published = Training(200, 128, 0.1, "adam", 0.5, partial(steps, at=(0.85,)), ("weak",), trains=1, few=3)
+    assert published.at(15, 0.02, 64) == Training(15, 64, 0.02, "adam", 0.5, constant, ("weak",), trains=ALL, few=3)
+    assert replace(published, epochs=0).at(15, 0.02, 64).epochs == 0

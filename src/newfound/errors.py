@@ -15,6 +15,11 @@ def choices(word: object, possible: Iterable[str]) -> str:
     return f"There are: {', '.join(words)}." + (f" Did you mean {near[0]}?" if near else "")
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: 1 image, 2 images."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def listing(items: Iterable[str]) -> str:
     """The first three, and how many more there are."""
     items = list(items)

@@ -4,13 +4,16 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from newfound.errors import InputError
 
 Scalar = Float[Tensor, ""]
 Losses = dict[str, Tensor]
@@ -127,12 +130,27 @@ class Training:
     trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
     few: int = 0  # classes in a batch, the same number of images of each; 0: images as they come
 
+    def at(self, epochs: int, rate: float, batch: int) -> "Training":
+        """The same for somebody's own images: every stage learns, at a constant rate. What trains nothing, as k-means,
+        goes on to train nothing.
+        """
+        epochs = epochs if self.epochs else 0
+        return replace(self, epochs=epochs, rate=rate, batch=batch, schedule=constant, trains=ALL)
+
     def settings(self) -> dict[str, Any]:
-        """The same as values that JSON can hold, the schedule as text; equal settings, equal text, in every process."""
+        """The same as values that JSON can hold, the schedule as text; equal settings, equal text, in every process.
+
+        A schedule of which two that differ would read the same, such as a lambda, is refused.
+        """
         schedule = self.schedule
         given: list[str] = []
         if isinstance(schedule, partial):
             given = [*map(str, schedule.args), *(f"{key}={value}" for key, value in schedule.keywords.items())]
             schedule = schedule.func
+        if not isinstance(schedule, FunctionType | BuiltinFunctionType) or "<" in schedule.__qualname__:
+            raise InputError(
+                f"The schedule {self.schedule} has no name that tells it from others. Needed: a function of a module, "
+                "or a partial of one. Write lambdas and inner functions so, with what they depend on as arguments."
+            )
         text = f"{schedule.__name__}({', '.join(given)})" if given else schedule.__name__
         return vars(self) | {"schedule": text, "views": list(self.views)}

@@ -51,7 +51,7 @@ def locked(root: Path, *names: str) -> Iterator[Path]:
 
 
 def write_doodles(folder: Path, classes: Iterable[int], each: int, first: int = 0, scale: int = 1) -> None:
-    """Drawings of the spare categories as files, a folder a category, so many times as large as they are."""
+    """Drawings of the spare categories as files, one folder per category, so many times as large as they are."""
     drawings = doodles("spare")
     for label in classes:
         for number in range(first, first + each):

@@ -59,3 +59,9 @@ def test_an_epoch_of_few_classes_is_as_long_as_any_other_and_repeats():
         assert batch.labels.unique(return_counts=True)[1].tolist() == [2, 2]
         assert torch.equal(batch.labels, LABELS[batch.rows])
         assert torch.equal((batch.views[0][:, 0, 0, 0] * 255).round().long(), batch.rows)
+
+
+def test_data_equal_themselves_alone():
+    first, second = (Data(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.arange(2)) for _ in "ab")
+    assert first == first
+    assert first != second

@@ -80,3 +80,9 @@ def test_batches_hold_the_maps_of_their_own_rows():
         assert (first[1] != second[1]).all()
         seen |= set(first[0].tolist())
     assert seen == {5, 6, 1, 9}
+
+
+def test_maps_equal_themselves_alone():
+    first, second = make_maps(), make_maps()
+    assert first == first
+    assert first != second

@@ -94,6 +94,16 @@ def test_a_key_that_is_there_keeps_its_record(store):
     assert len(store.open()) == 2
 
 
+@pytest.mark.parametrize("shape", [(1, 2, 4), (1, 1, 3), (2, 2, 3)])
+def test_records_of_another_shape_are_refused_and_harm_nothing(store, shape):
+    some = records(1)
+    store.add(keys("a"), some)
+    with pytest.raises(ValueError, match=r"1 record of shape \(2, 3\)"):
+        store.add(keys("b"), torch.zeros(shape))
+    assert store.places(keys("a", "b")).tolist() == [0, -1]
+    assert torch.equal(store.open().float(), some)
+
+
 def test_an_empty_store_is_open_to_readers(store):
     assert store.open().shape == (0, 2, 3)
     assert store.places(keys("a")).tolist() == [-1]

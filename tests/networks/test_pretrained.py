@@ -14,7 +14,7 @@ from torch import nn
 
 from newfound.errors import InputError
 from newfound.networks import pretrained
-from newfound.networks.pretrained import LITE, folded, rebuilt, trunk, usable
+from newfound.networks.pretrained import LITE, Trunk, folded, rebuilt, trunk, usable
 from newfound.types import generator, seeded
 from newfound.vision import vision
 
@@ -70,7 +70,7 @@ def test_a_trunk_never_learns_and_never_counts_batches(lite):
     lite(photographs(64))
     assert not lite.training
     assert not any(parameter.requires_grad for parameter in lite.parameters())
-    assert pretrained.Trunk(lite.name, lite.network, lite.size, *_colours(lite)).digest == before
+    assert Trunk(lite.name, lite.network, lite.size, *_colours(lite)).digest == before
 
 
 def test_a_trunk_is_made_anew_from_its_settings_and_weights(lite, nothing):
@@ -210,6 +210,15 @@ def test_folded_it_says_the_same_without_any_batch_norm(lite):
     assert not any(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
     assert any(isinstance(module, nn.BatchNorm2d) for module in lite.modules())  # the trunk itself is left as it was
     assert quick.settings() == lite.settings()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ghostnet_050", "lcnet_035", "mobilenetv3_small_050", "test_convnext", "test_mambaout", "test_resnet", "test_vit"],
+)
+def test_dim_is_how_many_numbers_come_out_whatever_the_family(name):
+    found = Trunk(name, pretrained._network(name, 32), 32, [0.5] * 3, [0.5] * 3)
+    assert found(torch.rand(2, 3, 32, 32, generator=generator("dim"))).shape == (2, found.dim)
 
 
 @pytest.mark.parametrize("name", ["resnet10t", "mobilenetv3_small_050", "regnetx_002"])

@@ -49,14 +49,14 @@ class Dataset(ABC):
             seen = self.look(rows, training.views, [draws(size, random)[part] for _ in training.views], device)
             yield here, Batch(seen, self.labels[rows].to(device), rows.to(device), {})
 
-    def plain(self, rows: Int[Tensor, " m"], chunk: int = 512) -> Iterator[Float[Tensor, "some channels height width"]]:
-        """Some of the images, in the order of `rows`, unaugmented."""
+    def plain(self, rows: Int[Tensor, " m"], chunk: int = 512) -> Iterator[Float[Tensor, " some *image"]]:
+        """Some of the images, or of the maps or features that stand for them, in the order of `rows`, unaugmented."""
         for some in rows.split(chunk):
             yield self.look(some, ("plain",), [draws(len(some), torch.Generator())], torch.device("cpu"))[0]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Data(Dataset):
     """Images."""
 

@@ -14,13 +14,12 @@ def download(dataset: str, folder: str | Path) -> Path:
     """Get a dataset's Python files, checked by torchvision, and return the folder they are in."""
     if dataset not in NAMES:
         raise InputError(f"There is no dataset {dataset!r} to get. {choices(dataset, NAMES)}")
+    layout = LAYOUTS[dataset]
     try:
         getattr(vision("torchvision.datasets"), NAMES[dataset])(str(folder), download=True)
     except (URLError, OSError, RuntimeError) as error:
-        layout = LAYOUTS[dataset]
         raise InputError(
             f"{dataset} could not be fetched ({error}). Needed: a network, or the dataset's Python version from "
             f"another machine: put its folder {layout.folder} into {folder}."
         ) from error
-    layout = LAYOUTS[dataset]
     return locate(folder, layout, layout.files)

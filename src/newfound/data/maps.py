@@ -11,7 +11,7 @@ from newfound.data.batches import Dataset
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Maps(Dataset):
     """Maps or features in half precision: one of the plain image, then some of augmented ones, at most `DRAWS`.
 

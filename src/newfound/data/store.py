@@ -10,6 +10,8 @@ from filelock import FileLock
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound.errors import counted
+
 KEY = 32
 """Bytes of a key: a sha256 of what decides the features."""
 
@@ -42,6 +44,11 @@ class Store:
 
     def add(self, keys: Sequence[bytes], records: Float[Tensor, "n views dim"]) -> None:
         """Remember records; those whose key is there already are left as they are."""
+        if records.shape != (len(keys), *self.shape):
+            raise ValueError(
+                f"Needed: {counted(len(keys), 'record')} of shape {self.shape}, one a key; found: a tensor of shape "
+                f"{tuple(records.shape)}."
+            )
         with self._lock:
             self._refresh()
             new = {key: row for row, key in enumerate(keys) if key not in self._places}

@@ -22,8 +22,8 @@ class Backbone(nn.Module, ABC):
     stages: nn.ModuleList
 
     @abstractmethod
-    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Latents:
-        """Latents of images with values in [0, 1]; `map` is what the last stage is given."""
+    def forward(self, images: Float[Tensor, " batch *image"]) -> Latents:
+        """Latents of images with values in [0, 1], or of features; `map` is what the last stage is given."""
 
     def tail(self, maps: Float[Tensor, "batch channels height width"]) -> Latents:
         """Latents from what the last stage is given, for those who remember it."""

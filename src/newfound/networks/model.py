@@ -53,7 +53,7 @@ ENOUGH = 5
 
 @dataclass
 class Model:
-    """All that stage one leaves: no image, no file name."""
+    """All that stage one leaves: no image, no file name, no path."""
 
     backbone: Backbone
     size: int  # pixels of a side

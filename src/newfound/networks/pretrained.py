@@ -50,7 +50,6 @@ class Trunk(nn.Module):
         super().__init__()
         self.name, self.size = name, size
         self.network = network.requires_grad_(False).eval()
-        self.dim: int = network.num_features  # type: ignore[assignment]  # every network of timm's has it
         self.register_buffer("mean", torch.tensor([*mean])[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor([*std])[:, None, None], persistent=False)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in SmallResNet
@@ -74,6 +73,14 @@ class Trunk(nn.Module):
         """The plain values that `rebuilt` makes it anew from, with its weights."""
         colours = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
         return {"name": self.name, "size": self.size} | colours
+
+    @cached_property
+    def dim(self) -> int:
+        """How many numbers come out, by a look at one image: what timm says of it does not hold for every family.
+
+        Its `num_features` is wrong for MobileNetV3, say, and its `head_hidden_size` for SAM's transformers.
+        """
+        return self(torch.zeros(1, 3, self.size, self.size, device=self.mean.device)).shape[1]
 
     @cached_property
     def digest(self) -> str:
