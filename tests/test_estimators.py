@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -309,6 +310,7 @@ def test_where_everything_is_labelled_nothing_is_new(rays):
     ("names", "expected"),
     [
         (np.array(["crab", "eel", "ray", -1], dtype=object), ["crab", "eel", "ray", "new-1", "new-2", "new-3"]),
+        (np.array(["crab", "eel", "ray", -1.0], dtype=object), ["crab", "eel", "ray", "new-1", "new-2", "new-3"]),
         (np.array(["crab", "eel", "ray", "-1"]), ["crab", "eel", "ray", "new-1", "new-2", "new-3"]),
         (np.array(["a", "new-1", "new-3", "-1"]), ["a", "new-1", "new-3", "new-2", "new-4", "new-5"]),
         (np.array([3, 10, 7, -1]), [3, 7, 10, 11, 12, 13]),
@@ -330,6 +332,43 @@ def test_numbers_that_come_as_objects_are_numbers():
     known, labels = numbered(np.array([10, 9, -1], dtype=object))
     assert known.tolist() == [9, 10]
     assert labels.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("mark", [-1, -1.0, "-1", np.int8(-1), np.float32(-1), np.str_("-1")], ids=repr)
+def test_a_row_is_unlabelled_among_strings_whatever_kind_of_minus_one_marks_it(mark):
+    known, labels = numbered(np.array(["b", mark, "a", mark], dtype=object))
+    assert known.tolist() == ["a", "b"]
+    assert labels.tolist() == [1, -1, 0, -1]
+
+
+def test_several_marks_of_unlabelled_rows_may_stand_among_strings_and_numbers():
+    known, labels = numbered(np.array(["a", -1, 2.5, -1.0, "-1", "b", 3], dtype=object))
+    assert known.tolist() == ["2.5", "3", "a", "b"]
+    assert labels.tolist() == [2, -1, 0, -1, -1, 3, 1]
+
+
+@pytest.mark.parametrize(("mark", "expected"), [(-1, 0), (-1.0, 0.0), ("-1", "new-1")])
+def test_where_objects_are_all_unlabelled_new_classes_are_named_as_the_mark_is_written(rays, mark, expected):
+    model = NovelClassDiscovery(1, epochs=0).fit(rays[0], np.full(len(rays[0]), mark, dtype=object))
+    assert repr(model.classes_.tolist()) == repr([expected])
+
+
+def test_labels_that_are_no_marks_stay_classes_also_where_they_look_like_one():
+    known, labels = numbered(np.array(["-1.0", "a", "-1", True, -2], dtype=object))
+    assert known.tolist() == ["-1.0", "-2", "True", "a"]
+    assert labels.tolist() == [0, 3, -1, 2, 1]
+    known, labels = numbered(np.array([True, False, -1], dtype=object))
+    assert known.tolist() == [0, 1]
+    assert labels.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("dtype", ["string", "category", "object"])
+def test_labels_may_come_as_a_column_of_pandas(rays, discovered, dtype):
+    X, _, y = rays
+    column = pd.Series(np.array(["a", "b", "c", "-1"])[np.where(y < 0, 3, y)], dtype=dtype)
+    model = NovelClassDiscovery(CLASSES - KNOWN).fit(X, column)
+    assert model.classes_.tolist() == ["a", "b", "c", "new-1", "new-2", "new-3"]
+    assert np.array_equal(model.labels_, model.classes_[discovered.labels_])
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan])
@@ -397,6 +436,12 @@ def test_equal_rows_share_a_cluster(X):
         (SpacingClustering(2, epochs=-1), "epochs is -1; give a whole number of at least 0"),
         (SpacingClustering(2, batch_size=0), "batch_size is 0; give a whole number of at least 1"),
         (SpacingClustering(2, rate=-0.1), "rate is -0.1; give a number above 0"),
+        (SpacingClustering(2, rate="a"), "rate is 'a'; give a number above 0"),
+        (SpacingClustering(2, rate=None), "rate is None; give a number above 0"),
+        (SpacingClustering(2, rate=np.nan), "rate is nan; give a number above 0"),
+        (NovelClassDiscovery(2, rate="a"), "rate is 'a'; give a number above 0"),
+        (NovelClassDiscovery(2, method=None), "method is None; give the name of one, such as pairs.spacing.*: kmeans,"),
+        (NovelClassDiscovery(2, method=3), "method is 3; give the name of one"),
         (NovelClassDiscovery(0), "n_new is 0; give a whole number of at least 1"),
         (NovelClassDiscovery(2, method="spicing"), "no method called 'spicing'.*Did you mean spacing"),
         (NovelClassDiscovery(2, method="openmix"), "openmix needs images; these are features. Take one.*pairs"),

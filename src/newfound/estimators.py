@@ -6,7 +6,7 @@ every view of it is the row itself.
 
 import itertools
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, final, no_type_check
 
 import numpy as np
@@ -30,7 +30,7 @@ from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Statistics
 from newfound.training.adapt import FEW, placed
 from newfound.training.loop import Learner, fit
-from newfound.types import ALL, Problem, constant, generator, seeded
+from newfound.types import Problem, generator, seeded
 
 RandomState = int | np.random.RandomState | None
 
@@ -88,8 +88,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """
         whole("epochs", self.epochs, 0)
         whole("batch_size", self.batch_size, 1)
-        if not self.rate > 0:
-            raise InputError(f"rate is {self.rate!r}; give a number above 0.")
+        positive("rate", self.rate)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         order = canonical(X, labels)
         X, y = X[order], torch.as_tensor(labels[order])
@@ -122,15 +121,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         part = torch.arange(len(rows)) if single else (labels < 0).nonzero()[:, 0]
         room = len(part) >= problem.classes  # with fewer rows not every class could be placed
         problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0 and room)
-        host = recipes[0].training
-        training = replace(
-            host,
-            epochs=self.epochs if host.epochs else 0,  # k-means trains nothing
-            batch=self.batch_size,
-            rate=self.rate,
-            schedule=constant,
-            trains=ALL,
-        )
+        training = recipes[0].training.at(self.epochs, self.rate, self.batch_size)
         with seeded(seed, "method"):
             method = methods.build(name, problem, model)
         make_heavy(method, INERTIA * training.epochs * len(part) / problem.classes)
@@ -265,8 +256,18 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def check(name: str, *, labelled: bool) -> None:
+def positive(name: str, value: Any) -> float:
+    """The value of a parameter that measures something."""
+    if not isinstance(value, Real) or not float(value) > 0:
+        raise InputError(f"{name} is {value!r}; give a number above 0.")
+    return float(value)
+
+
+def check(name: Any, *, labelled: bool) -> None:
     """Refuse a method that cannot work on rows, or not without labelled ones."""
+    if not isinstance(name, str):
+        able = methods.suitable(labelled=None if labelled else False, features=True)
+        raise InputError(f"method is {name!r}; give the name of one, such as pairs+spacing. There are: {able}.")
     recipes = methods.parse(name)
     if not all(recipe.suits(features=True) for recipe in recipes):
         able = methods.suitable(features=True)
@@ -278,12 +279,14 @@ def check(name: str, *, labelled: bool) -> None:
 
 def numbered(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
     """The known labels, sorted, and which of them each row has, −1 where unlabelled."""
+    unlabelled = np.zeros(len(y), dtype=bool)
     if y.dtype.kind == "O":
         if any(label is None or label != label for label in y):
             raise InputError("y has None or NaN among its labels. Mark unlabelled rows with -1.")
+        unlabelled = np.array([label == -1 for label in y])  # while -1.0 among strings is not yet text
         y = np.array(y.tolist())  # numbers that came as objects are numbers
     y = y if y.dtype.kind in "biuf" else y.astype(str)
-    unlabelled = y == ("-1" if y.dtype.kind == "U" else -1)
+    unlabelled |= y == ("-1" if y.dtype.kind == "U" else -1)
     known, places = np.unique(y[~unlabelled], return_inverse=True)
     labels = np.full(len(y), -1)
     labels[~unlabelled] = places

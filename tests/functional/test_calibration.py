@@ -196,6 +196,16 @@ def test_without_itself_an_image_is_as_far_from_its_centre_as_from_the_mean_of_t
             assert found[row, k].item() == pytest.approx((x[row] - sum(members) / len(members)).norm().item())
 
 
+def test_an_image_alone_in_the_only_new_class_is_neither_new_nor_known_for_sure():
+    """Its class is gone with it, so nothing is left that could say how new it is."""
+    new, own = torch.tensor([True, False, False]), torch.tensor([0, 1])
+    distances = torch.tensor([[0.0, 9.0, 8.0], [5.0, 1.0, 7.0]])
+    found = strangeness(without_self(distances, own, torch.tensor([1, 4, 4])), new)
+    assert found[0] == 0
+    assert found[1] == pytest.approx(math.log(4 / 3 / 5))
+    assert strangeness(without_self(distances, own, torch.tensor([1, 4, 4])), ~new)[0] == 0
+
+
 def test_an_image_alone_in_its_cluster_is_the_least_sure_of_all_and_says_nothing_of_others():
     distances, own = torch.tensor([[0.0, 4.0, 3.0], [1.0, 5.0, 2.0]]), torch.tensor([0, 2])
     found = without_self(distances, own, torch.tensor([1, 7, 4]))

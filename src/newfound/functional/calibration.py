@@ -74,10 +74,13 @@ def lead(
 def strangeness(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " centres"]) -> Float[Tensor, " n"]:
     """By how much the nearest new class is nearer than the nearest known one: log(d_known / d_new).
 
-    ∞ where no class is known, −∞ where none is new.
+    ∞ where no class is known, −∞ where none is new; 0, which says nothing, where the only class of a kind is that of
+    an image alone in it, and gone with it (`without_self`).
     """
     known, novel = (distances.masked_fill(mask, math.inf).amin(1) for mask in (new, ~new))
-    return ratio(known, novel)
+    if new.all() or not new.any():
+        return ratio(known, novel)
+    return ratio(known, novel).masked_fill(known.isinf() | novel.isinf(), 0.0)
 
 
 def without_self(

@@ -49,24 +49,22 @@ def kmeans(
     starts: int = 20,
     iterations: int = 100,
     tolerance: float = 1e-4,
-    spherical: bool = False,
     chunk: int = CHUNK,
 ) -> Clustering:
     """Split points into k clusters so that each lies close to the centre of its own; the best of several starts.
 
         min over centres c of  Σ_i min_k ‖x_i − c_k‖²        (Lloyd 1982; seeds by Arthur & Vassilvitskii 2007)
 
-    With `spherical` rows are scaled to unit length, and so are the centres (Dhillon & Modha 2001): the cost is then
-    Σ_i 2 − 2 cos(x_i, c), and a row of zeros, which has no direction, is at distance 1 from every centre.
     Equal generators give equal clusterings. The generator is a CPU one, x lives anywhere; beside it one copy is held.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"k-means was asked for {k} clusters of {len(x)} points: ask for at least 1, at most {len(x)}")
-    x, origin = _placed(x, spherical)
+    origin = x.mean(0)  # ‖x‖² − 2 x·c + ‖c‖² loses digits far from it
+    x = x - origin
     pool = _pool(x, k, generator)
     draws = torch.rand(starts, k, 2 + int(math.log(k)), generator=generator, dtype=torch.float64)
     clusterings = (
-        lloyd(x, seeds(pool, some), iterations=iterations, tolerance=tolerance, spherical=spherical, chunk=chunk)
+        lloyd(x, seeds(pool, some), iterations=iterations, tolerance=tolerance, chunk=chunk)
         for some in draws.split(max(1, chunk // len(x)))
     )
     best = min(clusterings, key=lambda clustering: clustering.cost)
@@ -83,7 +81,6 @@ def semi_supervised_kmeans(
     starts: int = 20,
     iterations: int = 100,
     tolerance: float = 1e-4,
-    spherical: bool = False,
     chunk: int = CHUNK,
 ) -> Clustering:
     """k-means in which labelled points stay in the cluster of their class; the best of several starts.
@@ -98,37 +95,17 @@ def semi_supervised_kmeans(
     labels, labelled = labels.long(), labels >= 0
     known, unlabelled = int(labels.max()) + 1 if len(labels) else 0, int((~labelled).sum())
     if known == 0:
-        return kmeans(
-            x,
-            k,
-            generator,
-            starts=starts,
-            iterations=iterations,
-            tolerance=tolerance,
-            spherical=spherical,
-            chunk=chunk,
-        )
+        return kmeans(x, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk)
     if not known <= k <= known + unlabelled:
         raise ValueError(
             f"k-means was asked for {k} clusters of {known} classes and {unlabelled} unlabelled points: "
             f"ask for at least {known}, at most {known + unlabelled}"
         )
-    sums, counts = _tally(x[labelled], labels[labelled], known, chunk)
-    if (empty := counts == 0).any():
+    free, held = x[~labelled], Held(*_tally(x[labelled], labels[labelled], known, chunk))
+    if (empty := held.counts == 0).any():
         raise ValueError(f"found no labelled point of classes {empty.nonzero()[:, 0].tolist()}: labels count from 0")
-    if spherical:
-        x = F.normalize(x)
-        sums, _ = _tally(x[labelled], labels[labelled], known, chunk)
     found = held_kmeans(
-        x[~labelled],
-        Held(sums, counts),
-        k,
-        generator,
-        starts=starts,
-        iterations=iterations,
-        tolerance=tolerance,
-        spherical=spherical,
-        chunk=chunk,
+        free, held, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk
     )
     assignment = labels.masked_scatter(~labelled, found.assignment)
     return found._replace(assignment=assignment, cost=within(x, found.centres, assignment, chunk=chunk))
@@ -151,7 +128,6 @@ def held_kmeans(
     starts: int = 20,
     iterations: int = 100,
     tolerance: float = 1e-4,
-    spherical: bool = False,
     chunk: int = CHUNK,
 ) -> Clustering:
     """`semi_supervised_kmeans` where of the labelled points only sums and numbers are at hand.
@@ -160,7 +136,7 @@ def held_kmeans(
 
     The labelled points' scatter about their own means never changes, so it is left out of the cost, and nothing is
     lost: with their sums and numbers the clusters are those of the points themselves. A class with n_y = 0 is held by
-    nothing: it starts as the others do. With `spherical`, sums are of unit rows.
+    nothing: it starts as the others do.
     """
     known, more = len(held.counts), k - len(held.counts)
     if not 0 <= more <= len(x):
@@ -169,22 +145,13 @@ def held_kmeans(
             f"ask for at least {known}, at most {known + len(x)}"
         )
     if not held.counts.any():
-        return kmeans(
-            x,
-            k,
-            generator,
-            starts=starts,
-            iterations=iterations,
-            tolerance=tolerance,
-            spherical=spherical,
-            chunk=chunk,
-        )
-    origin = (x.sum(0) + held.sums.sum(0)) / (len(x) + held.counts.sum()) * (not spherical)
-    x = F.normalize(x) if spherical else x - origin
+        return kmeans(x, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk)
+    origin = (x.sum(0) + held.sums.sum(0)) / (len(x) + held.counts.sum())
+    x = x - origin
     counts = F.pad(held.counts, (0, more))
     sums = F.pad(held.sums - held.counts[:, None] * origin, (0, 0, 0, more))
     there = counts > 0
-    classes = F.normalize(sums[there]) if spherical else sums[there] / counts[there, None]
+    classes = sums[there] / counts[there, None]
     more = k - len(classes)
     pool = _pool(x, k, generator)
     squares = torch.linalg.vector_norm(pool, dim=1).square()
@@ -198,8 +165,8 @@ def held_kmeans(
         rows = _spread(pool, squares, draws, distance[:, None].expand(-1, len(draws)))
         start = x.new_empty(len(draws), k, x.shape[1])
         start[:, there], start[:, ~there] = classes, pool[rows]
-        centres, joined, steps = _settle(x, start, sums, counts, rest, iterations, spherical, chunk)
-        strain = (counts[there] * (centres[there] - sums[there] / counts[there, None]).square().sum(1)).sum().item()
+        centres, joined, steps = _settle(x, start, sums, counts, rest, iterations, chunk)
+        strain = (counts[there] * (centres[there] - classes).square().sum(1)).sum().item()
         return Clustering(centres, joined, within(x, centres, joined, chunk=chunk) + strain, steps)
 
     best = min(map(attempt, draws.split(max(1, chunk // max(1, len(x))))), key=lambda clustering: clustering.cost)
@@ -226,7 +193,6 @@ def lloyd(
     *,
     iterations: int = 100,
     tolerance: float = 1e-4,
-    spherical: bool = False,
     chunk: int = CHUNK,
 ) -> Clustering:
     """Move centres to the means of the points nearest to them until they rest; of several starts, keep the best.
@@ -234,12 +200,11 @@ def lloyd(
         a_i = argmin_k ‖x_i − c_k‖,   c_k ← mean {x_i : a_i = k}        (Lloyd 1982)
 
     Rest is Σ_k ‖Δc_k‖² ≤ tolerance · mean variance of a feature, as in scikit-learn; tolerance 0 waits until no point
-    changes cluster. Empty clusters start anew at the points farthest from their centres. With `spherical`, x and
-    centres have unit rows, and means are scaled to unit length.
+    changes cluster. Empty clusters start anew at the points farthest from their centres.
     """
     nothing = torch.zeros_like(centres[0])
     rest = _rest(x, tolerance)
-    best, assignment, steps = _settle(x, centres, nothing, nothing[:, 0], rest, iterations, spherical, chunk)
+    best, assignment, steps = _settle(x, centres, nothing, nothing[:, 0], rest, iterations, chunk)
     return Clustering(best, assignment, within(x, best, assignment, chunk=chunk), steps)
 
 
@@ -397,15 +362,6 @@ def _sample(
     )
 
 
-def _placed(x: Float[Tensor, "n d"], spherical: bool) -> tuple[Float[Tensor, "n d"], Float[Tensor, " d"]]:
-    """Points as k-means looks at them, and where their origin is.
-
-    ‖x‖² − 2 x·c + ‖c‖² loses digits far from the origin, so it is put at the mean; on the sphere it stays.
-    """
-    origin = x.new_zeros(x.shape[1]) if spherical else x.mean(0)
-    return F.normalize(x) if spherical else x - origin, origin
-
-
 def _pool(x: Float[Tensor, "n d"], k: int, generator: torch.Generator) -> Float[Tensor, "some d"]:
     """The points among which k seeds are sought."""
     enough = max(ENOUGH, 64 * k)
@@ -452,7 +408,6 @@ def _settle(
     counts: Float[Tensor, " k"],
     rest: Scalar,
     iterations: int,
-    spherical: bool,
     chunk: int,
 ) -> tuple[Float[Tensor, "k d"], Int[Tensor, " n"], int]:
     """Lloyd's steps of these points and of others that are held; centres, assignment and steps of the best start.
@@ -465,7 +420,7 @@ def _settle(
     for _ in range(iterations):
         _, scores, total, size = _sweep(x, centres[moving], chunk)
         total, size = total + sums, size + counts
-        moved = F.normalize(total, dim=2) if spherical else total / size[..., None]
+        moved = total / size[..., None]
         for start in (size == 0).any(1).nonzero()[:, 0]:  # there the mean is 0/0
             empty = size[start] == 0
             moved[start, empty] = x[(squares + scores[:, start]).topk(int(empty.sum())).indices]
