@@ -173,7 +173,7 @@ TABLES = {
     "clipart": lambda: shown("clipart"),
     "counting": lambda: shown("counting"),
 }
-PARTS = ("comparison", "gains", "separation", "costs")
+PARTS = ("comparison", "published", "gains", "separation", "costs")
 
 
 def filled(text: str) -> str:

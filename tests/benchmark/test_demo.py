@@ -9,6 +9,7 @@ from newfound.benchmark import demo
 from newfound.data.sources import doodles
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import StageOne
+from newfound.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +61,30 @@ def test_known_and_novel_drawings_share_no_category_and_the_pile_no_label():
     assert (demo.hide(novel).labels == -1).all()
     assert demo.hide(novel).classes == ()
     assert torch.equal(demo.hide(novel).pixels, novel.pixels)
+
+
+def test_processes_that_train_together_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it
+    with pytest.raises(InputError, match=r"one of 2 processes.*without torchrun"):
+        demo.demonstrate(tmp_path / "shown")
+    assert not (tmp_path / "shown").exists()
+
+
+DAMAGED = (b"", b"{", b"\xff", b"[]", b"3", b"null", b"{}", b'{"facts": null}', b'{"facts": 3}')
+
+
+@pytest.mark.parametrize("content", [*DAMAGED, b'{"facts": {}}'])
+def test_a_folder_with_a_run_that_is_damaged_or_no_demonstration_is_refused_and_left_alone(tmp_path, content):
+    (tmp_path / "discovery.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"holds other files; .* -o"):
+        demo.check_place(tmp_path)
+    assert (tmp_path / "discovery.json").read_bytes() == content
+
+
+def test_a_folder_with_other_files_is_refused_and_one_that_is_new_empty_or_a_demonstrations_is_not(shown, tmp_path):
+    output, _ = shown
+    for folder in (tmp_path / "new", tmp_path, output):
+        demo.check_place(folder)
+    (tmp_path / "letter.txt").touch()
+    with pytest.raises(InputError, match="holds other files"):
+        demo.check_place(tmp_path)

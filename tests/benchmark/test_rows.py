@@ -11,6 +11,7 @@ import torch
 from newfound.benchmark import rows
 from newfound.data.sources import Images
 from newfound.discovery.trace import Trace
+from newfound.functional.cluster import kmeans
 from newfound.methods import METHODS
 from newfound.training import loop
 from newfound.types import generator
@@ -112,6 +113,9 @@ def test_permuting_the_truth_of_unlabelled_images_changes_scores_and_nothing_tha
     assert false["train"] != true["train"]
 
 
+CHANCE = 0.1
+"""NMI that no guess at the novel training images, 30 of each class, comes to."""
+
 SINGLE = ("rs+spacing", "ncl", "uno", "dual", "openmix", "joint", "rs-il")
 
 
@@ -122,9 +126,11 @@ def test_every_single_stage_method_gives_a_whole_row(name):
     assert row["losses"]
     assert not row["losses"].keys() & {"epoch", "seconds"}
     readings = {"k-means", "unit k-means", "head"}
-    for part in ("train", "test"):
+    for part, images in (("train", 5 * small.TRAIN), ("test", 5 * small.TEST)):
         assert row[part].keys() == readings
-        assert all(0.2 <= scores["accuracy"] <= 1 and 0 <= scores["nmi"] <= 1 for scores in row[part].values())
+        right = [images * scores["accuracy"] for scores in row[part].values()]
+        assert right == pytest.approx([round(count) for count in right], abs=0.01), "shares of the novel images"
+    assert all(row["train"][reading]["nmi"] > CHANCE for reading in rows.SPACES)
     assert row["all classes"].keys() == {"task-agnostic", "task-aware"}
     assert row["separation"].keys() == {"before", "after"}
     assert json.loads(json.dumps(row)) == row
@@ -137,13 +143,20 @@ def best_accuracy(truth, guess, classes):
     return max(sum(naming[g] == t for t, g in pairs) for naming in namings) / len(pairs)
 
 
-def test_the_reading_of_the_head_is_its_best_naming_over_unlabelled_training_images(seen):
+def test_every_reading_is_its_best_naming_over_unlabelled_training_images(seen):
     row, task = run("rs", True), small.task(True)
     method, _, after = seen[0]
+    unit = after / after.norm(dim=1, keepdim=True)
+    guesses = {
+        reading: kmeans(space, 5, generator(0, "reading")).assignment
+        for reading, space in (("k-means", after), ("unit k-means", unit))
+    }
     with torch.no_grad():
-        guess = method.logits(after)[:, 5:].argmax(1)
+        guesses["head"] = method.logits(after)[:, 5:].argmax(1)
     truth = torch.tensor([label - 5 for label in task.train.labels.tolist() if label >= 5])
-    assert row["train"]["head"]["accuracy"] == pytest.approx(best_accuracy(truth, guess, 5), abs=1e-4)
+    best = {reading: best_accuracy(truth, guess, 5) for reading, guess in guesses.items()}
+    assert {reading: scores["accuracy"] for reading, scores in row["train"].items()} == pytest.approx(best, abs=1e-4)
+    assert len(set(best.values())) == 3
 
 
 def test_in_two_stages_a_head_knows_novel_classes_alone():
@@ -183,6 +196,11 @@ def test_a_row_says_how_it_was_trained():
 
 def test_numbers_are_rounded_through_dicts():
     assert rows.rounded({"a": {"b": 0.123456}, "c": 3, "d": "x"}) == {"a": {"b": 0.1235}, "c": 3, "d": "x"}
+
+
+def test_where_memory_cannot_be_measured_none_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert rows.peak() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets its peak")

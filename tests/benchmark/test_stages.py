@@ -1,5 +1,6 @@
 """The stages before discovery: what each looks at, and what it leaves."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,15 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from newfound import cache
+from newfound import cache, methods
 from newfound.benchmark import stages as room
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import TWO_STAGE
-from newfound.benchmark.stages import Stages, fingerprint
+from newfound.benchmark.stages import Stages, Task, fingerprint, origin_of
 from newfound.data.batches import Data
 from newfound.data.maps import Maps
 from newfound.data.sources import Images
+from newfound.data.splits import CIFAR_SPLITS
 from newfound.networks.backbone import Tail
 from newfound.networks.model import Model
 from newfound.types import generator
@@ -95,6 +97,21 @@ def test_remembered_maps_belong_to_the_images_of_the_task_in_its_order(root, nam
     assert torch.equal(start.data.labels, ours.task.labels)
 
 
+def test_a_method_goes_on_from_what_its_recipe_says():
+    for labelled, expected in (
+        (True, {"new": {"joint"}, "supervised": {"uno"}, "settled": {"pairs", "spacing", "simgcd"}}),
+        (False, {"new": {"kcl", "mcl"}, "supervised": {"dtc", "uno"}, "settled": {"kmeans", "rs", "ncl", "pairs"}}),
+    ):
+        suitable = [name for name, recipe in methods.METHODS.items() if recipe.suits(labelled=labelled)]
+        origins = {name: origin_of(name, labelled=labelled) for name in suitable}
+        assert {name: origins[name] for names in expected.values() for name in names} == {
+            name: origin for origin, names in expected.items() for name in names
+        }
+        by_rotation = {name for name in suitable if origins[name] == "finished"}
+        assert by_rotation == {name for name in suitable if labelled and "rotation" in methods.METHODS[name].stage_one}
+        assert origin_of("rs+spacing", labelled=labelled) == origins["rs"]
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_discovery_set_has_the_known_images_where_they_take_part_and_hides_novel_classes(labelled):
     task = small.task(labelled)
@@ -104,6 +121,22 @@ def test_the_discovery_set_has_the_known_images_where_they_take_part_and_hides_n
     assert torch.equal(task.pixels, task.train.pixels[task.rows])
     labels = [task.train.labels[row].item() for row in known] if labelled else []
     assert task.labels.tolist() == labels + [-1] * len(novel)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("split", CIFAR_SPLITS)
+def test_rows_of_the_training_set_are_those_of_its_parts(split, labelled):
+    classes = CIFAR_SPLITS[split][0]
+    labels = torch.randint(0, classes, (20 * classes,), generator=generator("labels"))
+    pixels = torch.randint(0, 256, (len(labels), 3, 2, 2), generator=generator("pixels"), dtype=torch.uint8)
+    train = Images(pixels, ("",) * len(labels), labels, tuple(map(str, range(classes))))
+    task = Task(f"cifar{classes}", split, labelled, train, train)
+    parts = task.parts
+    assert torch.equal(pixels[task.known_rows], parts.known.pixels)
+    assert torch.equal(pixels[task.novel_rows], parts.novel.pixels)
+    assert len(task.labels) == len(task.rows) == len(parts.novel) + labelled * len(parts.known)
+    assert torch.equal(task.labels[task.labels >= 0], parts.known.labels[: len(parts.known) * labelled])
+    assert torch.equal(task.rows[task.labels < 0], task.novel_rows)
 
 
 @pytest.mark.parametrize(("name", "labelled"), [("openmix", True), ("uno", True), ("uno", False), ("dtc", False)])
@@ -231,6 +264,24 @@ def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
     }
     assert len(marks) == 3
     assert fingerprint(small.images(True)) == fingerprint(images)
+
+
+def test_a_fingerprint_is_that_of_all_bytes_however_they_lie():
+    images = small.images(True)
+    strided = replace(images, pixels=images.pixels[..., ::2], labels=images.labels.repeat_interleave(2)[::2])
+    for some in (images, strided, replace(images, pixels=images.pixels.transpose(2, 3))):
+        content = some.pixels.numpy().tobytes() + some.labels.numpy().tobytes()
+        assert fingerprint(some) == hashlib.sha256(content).hexdigest()[:16]
+
+
+def test_the_fingerprint_of_a_task_is_taken_once(monkeypatch):
+    taken, take = [], room.fingerprint
+    monkeypatch.setattr(room, "fingerprint", lambda images: taken.append(images) or take(images))
+    monkeypatch.setattr(cache, "entry", lambda kind, setting, make: Path(f"{kind}-{cache.key(setting)}"))
+    ours = stages(True)
+    ours.finished(), ours.settled(), ours.similarity()
+    assert taken == [ours.task.train]
+    assert ours.task.fingerprint == take(ours.task.train)
 
 
 @pytest.mark.parametrize("stage", ["supervised", "rotation", "finished", "similarity"])

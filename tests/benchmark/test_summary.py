@@ -1,7 +1,9 @@
 """Results as people read them."""
 
 import json
+import runpy
 import statistics
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from newfound.benchmark import summary
 from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
 from newfound.methods import METHODS
+
+ROOT = Path(__file__).parents[2]
 
 
 def row(method, seed, **accuracy):
@@ -121,6 +125,21 @@ def test_a_row_that_no_table_of_the_paper_has_comes_last():
     assert summary.comparison(more).splitlines()[-1] == "| `simgcd` |  | 50.0 / 0.250 |  |  | 1 |"
 
 
+def test_the_published_table_is_the_comparison_without_rows_that_no_table_has():
+    more = RESULTS | {"rows": [row("simgcd", 0, head=0.5), *RESULTS["rows"]]}
+    assert summary.published(more).splitlines() == summary.comparison(more).splitlines()[:-1]
+    assert summary.published(RESULTS) == summary.comparison(RESULTS)
+
+
+@pytest.mark.parametrize("part", ["comparison", "published", "gains", "separation", "costs"])
+def test_a_page_asks_for_each_table_by_its_name(part):
+    tables = runpy.run_path(str(ROOT / "scripts/tables.py"))
+    name = "two-stage-cifar10-5-5-cpu"
+    table = getattr(summary, part)(summary.read(ROOT / f"results/{name}.json"))
+    page = f"<!-- {part} {name} -->\n{{}}<!-- end -->\n"
+    assert tables["filled"](page.format("stale\n")) == page.format(f"{table}\n")
+
+
 def test_gains_are_given_for_every_reading_that_both_have():
     assert line(summary.gains(RESULTS), "`pairs+spacing`", "`pairs`", "head")[3:] == [
         "+13.3 [-24.6, +51.3]",
@@ -140,6 +159,14 @@ def test_separation_and_costs_are_means_over_seeds():
         "3",
     ]
     assert line(summary.costs(RESULTS), "`pairs+spacing`")[1:] == ["3", "2.0", "0.5", "102"]
+
+
+def test_memory_that_was_not_measured_is_left_out():
+    unmeasured = [row("pairs", 0, head=0.5), row("pairs", 1, head=0.5), row("rs", 0, head=0.5)]
+    unmeasured[0]["memory"] = unmeasured[2]["memory"] = None
+    costs = summary.costs({"rows": unmeasured})
+    assert line(costs, "`pairs`")[-1] == "101"
+    assert line(costs, "`rs`")[-1] == ""
 
 
 def test_the_list_of_methods_has_every_one_and_says_which_are_from_a_description():

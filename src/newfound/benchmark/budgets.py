@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from newfound import methods
+from newfound.benchmark.spaced import preset_of
 from newfound.functional.schedules import one_cycle, steps
 from newfound.methods.similarity import SIMILARITY_TRAINING
 from newfound.methods.spacing import PRESETS
@@ -49,9 +50,7 @@ class Budget:
 
     def weight(self, name: str) -> float | None:
         """λ of the Spacing in a method, where there is one."""
-        preset = next(
-            (part.partition(":")[2] or "aligned" for part in name.split("+") if part.startswith("spacing")), None
-        )
+        preset = preset_of(name)
         return None if preset is None else self.weights.get(preset, PRESETS[preset]().weight)
 
     def settings(self) -> dict[str, Any]:

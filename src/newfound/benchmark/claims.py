@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from newfound.benchmark.published import SINGLE_STAGE, TWO_STAGE
+from newfound.benchmark.published import DATASETS, SINGLE_STAGE, TWO_STAGE
 from newfound.benchmark.summary import READINGS, bounds, flat, interval, paired, read
 from newfound.functional.geometry import distances, equidistant, even, guttman, smacof, stress
 from newfound.methods import METHODS
@@ -19,7 +19,7 @@ Verdict = Literal["holds", "fails", "undecided", "not tested"]
 Results = dict[str, dict[str, Any]]
 EMPTY: dict[str, Any] = {"rows": []}
 
-SPLITS = {"5-5": "cifar10", "20-80": "cifar100", "80-20": "cifar100", "50-50": "cifar100"}
+SPLITS = tuple(SINGLE_STAGE["rs"][1])
 HOSTS = {"rs": "RS", "ncl": "NCL"}
 COMMAND = "python scripts/tables.py"
 
@@ -56,9 +56,9 @@ def beats_two_stage(results: Results, split: str) -> Claim:
 
     The paper reads the others by their heads, which a short run hardly trains: to win against these proves nothing.
     """
-    text = f"Spacing Loss beats the other two-stage methods ({SPLITS[split]}, {split})"
-    command = f"newfound benchmark two-stage --dataset {SPLITS[split]}"
-    scores = flat(results.get(f"two-stage-{SPLITS[split]}-{split}", EMPTY))
+    text = f"Spacing Loss beats the other two-stage methods ({DATASETS[split]}, {split})"
+    command = f"newfound benchmark two-stage --dataset {DATASETS[split]}"
+    scores = flat(results.get(f"two-stage-{DATASETS[split]}-{split}", EMPTY))
     seeds = scores.groupby("method")["seed"].nunique()
     few = {name: found for name in TWO_STAGE if (found := seeds.get(name, 0)) < SEEDS}
     if few:
@@ -79,7 +79,7 @@ def beats_two_stage(results: Results, split: str) -> Claim:
 def helps(results: Results, host: str, split: str) -> Claim:
     """Does adding Spacing raise accuracy and NMI within every reading?"""
     text = f"Added to {HOSTS[host]}, Spacing improves it ({split})"
-    table = results.get(f"single-stage-{SPLITS[split]}-{split}", EMPTY)
+    table = results.get(f"single-stage-{DATASETS[split]}-{split}", EMPTY)
     gains = {reading: paired(table, f"{host}+spacing", host, reading) for reading in READINGS}
     if any(len(gain) < SEEDS for gain in gains.values()):
         return _untested(text, "single-stage", host, split)
@@ -141,7 +141,7 @@ def skewed(results: Results, host: str) -> Claim:
 def separates(results: Results, stages: str, host: str, split: str) -> Claim:
     """Do novel classes lie further apart with Spacing than without, after the same training?"""
     text = f"Spacing separates the latents of novel classes ({HOSTS.get(host, host)}, {stages}, {split})"
-    rows = results.get(f"{stages}-{SPLITS[split]}-{split}", EMPTY)["rows"]
+    rows = results.get(f"{stages}-{DATASETS[split]}-{split}", EMPTY)["rows"]
     without, with_it = (
         pd.DataFrame({row["seed"]: row["separation"]["after"] for row in rows if row["method"] == name}).T
         for name in (host, f"{host}+spacing")
@@ -246,7 +246,7 @@ def _spaced(preset: str, latents: Float[Tensor, "n dim"]) -> float:
 
 
 def _command(stages: str, host: str, split: str) -> str:
-    where = f"--dataset {SPLITS[split]} --split {split}"
+    where = f"--dataset {DATASETS[split]} --split {split}"
     return f"newfound benchmark {stages} {where} --methods {host} {host}+spacing"
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from newfound import files
+from newfound import files, parallel
 from newfound.data.sources import Images, doodles
 from newfound.discovery.discover import facts, stage_one, versions
 from newfound.discovery.find import Progress, find, silent
@@ -53,7 +53,10 @@ def demonstrate(
     command: str = "newfound demo",
     progress: Progress = silent,
 ) -> pd.DataFrame:
-    """Run it for each seed; write the first one's run folder and report. Returns a row a method, seed and reading."""
+    """Run it for each seed; write the first one's run folder and report. Returns a row per method, seed and reading."""
+    parallel.check_alone(
+        "Start it once, without torchrun; only rows of `newfound benchmark` share the work of several processes."
+    )
     needed("seeds", seeds, seeds >= 1, "at least 1")
     check_place(output)
     known, novel = doodles("known"), doodles("novel")
@@ -70,7 +73,6 @@ def demonstrate(
                 rows += measure("whitened", seed, _whitened(model, found.features), truth)
             if method == OURS and seed == 0:
                 first = found
-                first.scores = scores(truth, found.cluster, classes)
                 first.truth = tuple(novel.classes[label] for label in truth.tolist())
                 first.facts = facts(found, run, None, command) | {
                     "comparison": f"mean of {seeds} seeds, this is seed 0"
@@ -83,10 +85,7 @@ def demonstrate(
 def check_place(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier demonstration."""
     files.check_writable(folder)
-    about = folder / "discovery.json"
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    if not about.is_file() or "comparison" not in json.loads(about.read_text(encoding="utf-8"))["facts"]:
+    if folder.exists() and any(folder.iterdir()) and not _demonstrated(folder / "discovery.json"):
         raise InputError(f"{folder} holds other files; this needs a folder of its own. Give another place with -o.")
 
 
@@ -98,7 +97,7 @@ def hide(images: Images) -> Images:
 def measure(
     method: str, seed: int, features: Float[Tensor, "n dim"], truth: Int[Tensor, " n"], seconds: float = 0.0
 ) -> list[dict]:
-    """The scores of some features, a row a reading."""
+    """The scores of some features, one row per reading."""
     classes = len(truth.unique())
     return [
         {"method": method, "seed": seed, "reading": reading, "seconds": round(seconds, 1)}
@@ -131,6 +130,14 @@ def write_results(rows: pd.DataFrame, path: Path, command: str) -> None:
     records = rows.drop(columns="nmi normaliser").round(4).to_dict("records")
     text = json.dumps({"setting": setting, "rows": records}, indent=1, ensure_ascii=False)
     files.write(path, text + "\n")
+
+
+def _demonstrated(about: Path) -> bool:
+    """Whether this file is there, whole, and of a demonstration."""
+    try:
+        return "comparison" in json.loads(about.read_text(encoding="utf-8"))["facts"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _whitened(model: Model, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from newfound.data.splits import CIFAR_SPLITS
+
 
 class Published(NamedTuple):
     """Accuracy in per cent and NMI, as printed; the paper gives neither seeds nor deviations."""
@@ -62,6 +64,9 @@ SINGLE_STAGE: dict[str, tuple[str, dict[str, Published]]] = {
 """Table 1: title and numbers by split."""
 
 TABLES = {"two-stage": TWO_STAGE, "single-stage": SINGLE_STAGE}
+
+DATASETS = {split: f"cifar{classes}" for split, (classes, *_) in CIFAR_SPLITS.items()}
+"""Which dataset a split is of."""
 
 CONTROLS = {
     "two-stage": ("pairs", "pairs+spacing:dcn", "pairs+spacing:paper", "pairs+spacing:author"),

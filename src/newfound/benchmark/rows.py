@@ -1,6 +1,5 @@
 """One row of a table: run a method with one seed, and measure it in every way."""
 
-import resource
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from newfound import methods
 from newfound.benchmark.budgets import Budget
+from newfound.benchmark.spaced import build
 from newfound.benchmark.stages import Stages, Start, Task
 from newfound.data.batches import Data, Dataset
 from newfound.data.splits import CIFAR_SPLITS, of_classes
@@ -24,7 +23,6 @@ from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
 from newfound.methods.base import Method
-from newfound.methods.spacing import spacing_of
 from newfound.training.loop import Learner, fit, survey
 from newfound.types import Problem, generator, seeded
 
@@ -59,12 +57,9 @@ def run(
     training, parts = budget.training(name), task.parts
     novel = len(parts.novel_classes)
     problem = Problem(start.model.backbone.dim, len(parts.known.classes), novel, task.labelled, len(start.data))
+    weight = budget.weight(name)
     with seeded(seed, "method"):
-        method = methods.build(name, problem, replace(start.model, backbone=start.backbone))
-    if (weight := budget.weight(name)) is not None:
-        spacing = spacing_of(method)
-        assert spacing is not None
-        spacing.preset = replace(spacing.preset, weight=weight)
+        method = build(name, weight, problem, replace(start.model, backbone=start.backbone))
     learner = Learner(start.backbone, method, training.trains)
     before = latents(learner, start.data)
     first = None if keep is None else beginning(learner, start.data, seed, training.epochs)
@@ -144,8 +139,12 @@ def measure_memory_anew() -> None:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def peak() -> int:
-    """The most memory this process has had since, in MB."""
+def peak() -> int | None:
+    """The most memory this process has had since, in MB; None where Python cannot tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(most / (2**20 if sys.platform == "darwin" else 2**10))
 

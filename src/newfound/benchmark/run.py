@@ -11,11 +11,11 @@ from typing import Any, Literal
 import torch
 from filelock import Timeout
 
-from newfound import cache, files, methods
+from newfound import cache, files, methods, parallel
 from newfound.benchmark.budgets import BUDGETS, Budget
-from newfound.benchmark.published import CONTROLS, TABLES
+from newfound.benchmark.published import CONTROLS, DATASETS, TABLES
 from newfound.benchmark.rows import run as run_row
-from newfound.benchmark.stages import Task, fingerprint
+from newfound.benchmark.stages import Task
 from newfound.data.cifar import LAYOUTS, cifar, locate
 from newfound.data.sources import Images
 from newfound.data.splits import CIFAR_SPLITS
@@ -23,9 +23,6 @@ from newfound.discovery.find import Progress, about, silent
 from newfound.errors import InputError, choices
 
 log = logging.getLogger("newfound")
-
-DEFAULT_SPLITS = {"cifar10": "5-5", "cifar100": "80-20"}
-CLASSES = {"cifar10": 10, "cifar100": 100}
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,12 @@ class Table:
 
 
 def table(stages: str, dataset: str, split: str | None, budget: str) -> Table:
-    """A table by its words; unknown ones are refused with those that exist."""
-    split = split or DEFAULT_SPLITS.get(dataset)
-    splits = [name for name, (classes, *_) in CIFAR_SPLITS.items() if classes == CLASSES.get(dataset)]
+    """A table by its words, by default the dataset's first split; unknown words are refused with those that exist."""
+    splits = [name for name, of in DATASETS.items() if of == dataset]
+    split = split or next(iter(splits), None)
     asked: tuple[tuple[str, str | None, Collection[str]], ...] = (
         ("kind of table", stages, TABLES),
-        ("dataset", dataset, CLASSES),
+        ("dataset", dataset, LAYOUTS),
         ("budget", budget, BUDGETS),
         (f"split of {dataset}", split, splits),
     )
@@ -85,7 +82,7 @@ def found(which: Table, data: Path | None) -> Path:
     layout = LAYOUTS[which.dataset]
     if data is None:
         raise InputError(
-            f"Where {which.dataset} is was not said. Needed: a folder with {layout.folder}, which holds "
+            f"No folder with {which.dataset} was given. Needed: a folder with {layout.folder}, which holds "
             f"{', '.join(layout.files)}. Give it with --data or NEWFOUND_DATA, "
             f"or get it with `newfound data {which.dataset}`."
         )
@@ -118,6 +115,9 @@ def benchmark(
     Several of these at once share the work: a row that another process is running is left to it. A row that was
     interrupted goes on where it stopped.
     """
+    parallel.check_alone(
+        "Rows share the work when the command is started several times, each process on its own, not under torchrun."
+    )
     groups, path = names(which.stages, only), output / f"{which.name}.json"
     if not seeds:
         raise InputError("No seed was given; give one at least, as in --seeds 0 1 2.")
@@ -126,7 +126,6 @@ def benchmark(
     budget, results = BUDGETS[which.budget], Results(path)
     results.claim(which.setting(), budget)
     task = read_task(which, data, budget)
-    pixels = fingerprint(task.train)
     asked = [(name, seed) for group in groups for seed in seeds for name in group]
     todo = [row for row in asked if not results.has(*row)]
     if len(todo) < len(asked):
@@ -141,8 +140,8 @@ def benchmark(
                     left = (time.perf_counter() - began) / max(made, 1) * (len(todo) - number)
                     time_left = f" {about(left).capitalize()} left." if made else ""
                     log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.{time_left}")
-                    key = cache.key(which.row(name, seed) | {"pixels": pixels})
-                    checkpoint = cache.root() / "rows" / f"{key}.safetensors"
+                    own = which.row(name, seed) | {"pixels": task.fingerprint, "results": str(path.resolve())}
+                    checkpoint = cache.root() / "rows" / f"{cache.key(own)}.safetensors"
                     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
                     row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
                     results.add(row | {"command": which.command(name, seed)}, which.setting())
@@ -163,7 +162,7 @@ def read_task(which: Table, data: Path, budget: Budget) -> Task:
 
 
 class Results:
-    """One file of results: a setting, and a row a method and seed."""
+    """One file of results: a setting, and one row per method and seed."""
 
     def __init__(self, path: Path):
         self.path = path

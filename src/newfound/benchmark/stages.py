@@ -1,10 +1,11 @@
 """From a dataset to where discovery starts: the stages before it, taken from the cache once they have been run."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Int, UInt8
@@ -48,24 +49,39 @@ class Task:
         return cifar_split(self.train, self.split)
 
     @property
+    def known_rows(self) -> Int[Tensor, " known"]:
+        """Where in the training set the images of known classes are, in the order of `parts.known`."""
+        return self._rows_of(CIFAR_SPLITS[self.split][1])
+
+    @property
+    def novel_rows(self) -> Int[Tensor, " novel"]:
+        """Where those of novel classes are, in the order of `parts.novel`."""
+        return self._rows_of(CIFAR_SPLITS[self.split][2])
+
+    @property
     def rows(self) -> Int[Tensor, " n"]:
-        """Where in the training set the discovery set is: images of known classes, if they take part, then novel."""
-        _, known, novel = CIFAR_SPLITS[self.split]
-        chosen = [list(known), list(novel)] if self.labelled else [list(novel)]
-        places = [torch.isin(self.train.labels, torch.tensor(some)).nonzero().squeeze(1) for some in chosen]
-        return torch.cat(places)
+        """Where the discovery set is: images of known classes, if they take part, then novel."""
+        return torch.cat([self.known_rows, self.novel_rows]) if self.labelled else self.novel_rows
 
     @property
     def labels(self) -> Int[Tensor, " n"]:
         """Labels of the discovery set, −1 where unlabelled."""
         parts = self.parts
-        known = parts.known.labels[: len(self.rows) - len(parts.novel)]
-        return torch.cat([known, torch.full_like(parts.truth, -1)])
+        hidden = parts.novel.labels
+        return torch.cat([parts.known.labels, hidden]) if self.labelled else hidden
 
     @property
     def pixels(self) -> UInt8[Tensor, "n channels height width"]:
         """Images of the discovery set."""
         return self.train.pixels[self.rows]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short name of the training images and their labels."""
+        return fingerprint(self.train)
+
+    def _rows_of(self, classes: Sequence[int]) -> Int[Tensor, " some"]:
+        return torch.isin(self.train.labels, torch.tensor(list(classes))).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +105,13 @@ class Stages:
 
     def start(self, name: str) -> Start:
         """Where this method begins."""
-        recipe = methods.parse(name)[0]
-        if recipe.start == "new":
+        task, recipe, origin = self.task, methods.parse(name)[0], origin_of(name, labelled=self.task.labelled)
+        if origin == "new":
             return self._fresh(self.similarity() if "similarity" in recipe.stage_one else None)
-        task, trains = self.task, recipe.training.trains
-        if "rotation" in recipe.stage_one and task.labelled:
+        if origin == "finished":
             trunk, folder = self.rotation(), self.finished()
             rows, before = task.rows, cache.seconds(trunk)
-        elif trains == 1 or recipe.training.epochs == 0:
+        elif origin == "settled":
             trunk = folder = self.settled()
             rows, before = torch.arange(len(task.rows)), cache.seconds(self.supervised())
         else:
@@ -163,11 +178,10 @@ class Stages:
 
         def make(folder: Path) -> None:
             whole, known = Model.from_pretrained(trunk).backbone, self.task.parts.known
-            rows = replace(self.task, labelled=True).rows[: len(known)]
             backbone: Backbone = whole
             data: Dataset = Data(known.pixels, known.labels)
             if (trunk / MAPS).is_file():
-                backbone, data = Tail(whole), Maps(recall(trunk / MAPS), known.labels, rows)
+                backbone, data = Tail(whole), Maps(recall(trunk / MAPS), known.labels, self.task.known_rows)
             with seeded(self.seed, "finishing"):
                 method = Supervised(Problem(whole.dim, known=len(known.classes), novel=0), self.budget.smoothing)
             training = self.budget.finishing
@@ -227,7 +241,7 @@ class Stages:
 
     def _setting(self, *, split: bool, stage: Training) -> dict[str, Any]:
         """All that a stage depends on."""
-        setting = {"dataset": self.task.dataset, "images": fingerprint(self.task.train), "seed": self.seed}
+        setting = {"dataset": self.task.dataset, "images": self.task.fingerprint, "seed": self.seed}
         setting |= {"split": self.task.split} if split else {}
         return setting | {"width": self.budget.width, "stride": self.budget.stride, "training": stage.settings()}
 
@@ -236,8 +250,19 @@ class Stages:
         return lambda row: self.progress(title, training.epochs, row)
 
 
+def origin_of(name: str, *, labelled: bool) -> Literal["new", "finished", "settled", "supervised"]:
+    """What a method goes on from: a new network, or what one of the stages left. In two stages none knows rotation."""
+    recipe = methods.parse(name)[0]
+    if recipe.start == "new":
+        return "new"
+    if "rotation" in recipe.stage_one and labelled:
+        return "finished"
+    return "settled" if recipe.training.trains == 1 or recipe.training.epochs == 0 else "supervised"
+
+
 def fingerprint(images: Images) -> str:
     """A short name of these images and labels."""
-    digest = hashlib.sha256(images.pixels.numpy().tobytes())
-    digest.update(images.labels.numpy().tobytes())
+    digest = hashlib.sha256()
+    for part in (images.pixels, images.labels):
+        digest.update(part.contiguous().flatten().numpy().data)  # read where they lie, not copied
     return digest.hexdigest()[:16]

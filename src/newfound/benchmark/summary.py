@@ -10,6 +10,7 @@ from scipy.stats import t as student
 
 from newfound import methods
 from newfound.benchmark.published import CONTROLS, TABLES
+from newfound.benchmark.spaced import host_of
 
 READINGS = ("head", "k-means", "unit k-means")
 
@@ -20,7 +21,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def flat(results: dict[str, Any], images: str = "train") -> pd.DataFrame:
-    """One row a method, seed and reading, with all scores on these images."""
+    """One row per method, seed and reading, with accuracy and NMI on these images."""
     rows = [
         {"method": row["method"], "seed": row["seed"], "reading": reading} | scores
         for row in results["rows"]
@@ -36,12 +37,11 @@ def spread(values: "pd.Series[float]", digits: int) -> str:
 
 
 def summary(path: Path) -> pd.DataFrame:
-    """Mean ± standard deviation over seeds, a line a method and reading, the published number beside."""
+    """Mean ± standard deviation over seeds, one line per method and reading, the published number beside."""
     results = read(path)
-    published = TABLES[results["setting"]["stages"]]
     lines: list[dict[str, Any]] = []
     for (method, reading), own in flat(results).groupby(["method", "reading"], sort=False):
-        title, numbers = published.get(str(method), ("", {}))
+        title, numbers = TABLES[results["setting"]["stages"]].get(str(method), ("", {}))
         given = numbers.get(results["setting"]["split"])
         lines.append(
             {
@@ -57,21 +57,15 @@ def summary(path: Path) -> pd.DataFrame:
 
 
 def comparison(results: dict[str, Any]) -> str:
-    """The paper's table in Markdown: published numbers, then ours in every reading; rows not run are empty."""
-    setting, scores = results["setting"], flat(results)
-    published = TABLES[setting["stages"]]
-    names = [*published, *(name for name in CONTROLS[setting["stages"]])]
-    names += [name for name in dict.fromkeys(scores["method"]) if name not in names]
-    lines = ["| method | published | " + " | ".join(READINGS) + " | seeds |", "|---" * (len(READINGS) + 3) + "|"]
-    for name in names:
-        title, numbers = published.get(name, ("", {}))
-        given = numbers.get(setting["split"])
-        own = scores[scores["method"] == name]
-        cells = [cell(own[own["reading"] == reading]) for reading in READINGS]
-        label = f"{title} (`{name}`)" if title else f"`{name}`"
-        beside = f"{given.accuracy:.1f} / {given.nmi:.3f}" if given else ""
-        lines.append(f"| {label} | {beside} | {' | '.join(cells)} | {own['seed'].nunique() or 'not run'} |")
-    return "\n".join(lines)
+    """All rows beside the paper's, in Markdown: its own and the controls, then every other that was run."""
+    listed = _listed(results)
+    others = [name for name in dict.fromkeys(row["method"] for row in results["rows"]) if name not in listed]
+    return _beside(results, [*listed, *others])
+
+
+def published(results: dict[str, Any]) -> str:
+    """The same without the others: the paper's rows and the controls."""
+    return _beside(results, _listed(results))
 
 
 def cell(own: pd.DataFrame) -> str:
@@ -83,8 +77,7 @@ def gains(results: dict[str, Any]) -> str:
     """What Spacing adds to its host, in Markdown: within one reading, seed by seed, with the interval of the mean."""
     lines = ["| with Spacing | over | reading | accuracy, points | NMI | seeds |", "|---|---|---|---|---|---|"]
     for name in dict.fromkeys(row["method"] for row in results["rows"]):
-        host, _, preset = name.partition("+")
-        if preset.startswith("spacing"):
+        if (host := host_of(name)) is not None:
             lines += [
                 f"| `{name}` | `{host}` | {reading} | {interval(100 * pairs['accuracy'], 1)} | "
                 f"{interval(pairs['nmi'], 3)} | {len(pairs)} |"
@@ -133,12 +126,14 @@ def separation(results: dict[str, Any]) -> str:
 
 
 def costs(results: dict[str, Any]) -> str:
-    """Minutes and memory of each method, in Markdown."""
+    """Minutes and memory, where it was measured, of each method, in Markdown."""
     lines = ["| method | epochs | minutes | minutes before | memory, MB |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(row["method"] for row in results["rows"]):
         own = pd.DataFrame([row for row in results["rows"] if row["method"] == name])
         minutes, before = own["seconds"].mean() / 60, own["stage one seconds"].mean() / 60
-        lines.append(f"| `{name}` | {own['epochs'].iloc[0]} | {minutes:.1f} | {before:.1f} | {own['memory'].max()} |")
+        measured = own["memory"].dropna()
+        memory = f"{measured.max():.0f}" if len(measured) else ""
+        lines.append(f"| `{name}` | {own['epochs'].iloc[0]} | {minutes:.1f} | {before:.1f} | {memory} |")
     return "\n".join(lines)
 
 
@@ -160,3 +155,23 @@ def listing() -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
+
+
+def _listed(results: dict[str, Any]) -> list[str]:
+    stages = results["setting"]["stages"]
+    return [*TABLES[stages], *CONTROLS[stages]]
+
+
+def _beside(results: dict[str, Any], names: list[str]) -> str:
+    """Published numbers, then ours in every reading, one line per method; rows not run are empty."""
+    setting, scores = results["setting"], flat(results)
+    lines = ["| method | published | " + " | ".join(READINGS) + " | seeds |", "|---" * (len(READINGS) + 3) + "|"]
+    for name in names:
+        title, numbers = TABLES[setting["stages"]].get(name, ("", {}))
+        given = numbers.get(setting["split"])
+        own = scores[scores["method"] == name]
+        cells = [cell(own[own["reading"] == reading]) for reading in READINGS]
+        label = f"{title} (`{name}`)" if title else f"`{name}`"
+        beside = f"{given.accuracy:.1f} / {given.nmi:.3f}" if given else ""
+        lines.append(f"| {label} | {beside} | {' | '.join(cells)} | {own['seed'].nunique() or 'not run'} |")
+    return "\n".join(lines)
