@@ -423,7 +423,7 @@ def test_without_a_number_of_classes_it_is_estimated_and_everything_says_so(plac
     done = newfound(*words, cwd=place)
     assert done.returncode == 0, done.stderr
     for said in (done.stderr, (place / "counted" / "report.html").read_text()):
-        assert re.search(r"\d+ new, estimated, of \d+ classes in all \(between \d+ and \d+\): ", said)
+        assert re.search(r"\d+ new, estimated \(\d+ to \d+; \d+ to \d+ with the \d+ known\): ", said)
     assert "given" in (place / "run" / "report.html").read_text()
     table = pd.read_csv(place / "counted" / "assignments.csv")
     assert (table["class"] == "unsure").sum() == len(table) // 4

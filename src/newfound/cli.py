@@ -16,13 +16,16 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from cyclopts.config import Toml
 
 from newfound.discovery.settings import Run, StageOne
-from newfound.errors import InputError
+from newfound.errors import InputError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pandas import DataFrame
     from rich.progress import TaskID
+
+WORD = 12
+"""Letters of a word that is never broken in a table."""
 
 app = App(
     name="newfound",
@@ -52,7 +55,7 @@ def demo(
     Example: newfound demo
 
     Args:
-        everything: add the controls: pairs alone, and the presets dcn, paper and author of Spacing.
+        everything: add the controls: whitened start features, pairs alone, and the presets dcn, paper and author.
         seeds: repeat with that many seeds, and write results/demo.json.
         output: where everything goes.
     """
@@ -60,13 +63,14 @@ def demo(
 
     from newfound.benchmark.demo import comparison, demonstrate, write_results
 
+    output = output.expanduser()
     with _telling() as progress:
         rows = demonstrate(output, everything=everything, seeds=seeds, command=_command(), progress=progress)
     if seeds > 1:
         command = f"newfound demo{' --all' * everything} --seeds {seeds}"  # where the run went does not matter
         write_results(rows, Path("results/demo.json"), command)
     columns = ["1000 drawings of 10 unknown kinds", "accuracy", "NMI"]
-    _table(pd.DataFrame(comparison(rows.to_dict("records")), columns=columns), f"mean of {seeds} seeds")
+    _table(pd.DataFrame(comparison(rows.to_dict("records")), columns=columns), f"mean of {counted(seeds, 'seed')}")
     _say(f"Report: {output / 'report.html'}")
 
 
@@ -87,10 +91,10 @@ def pretrain(
     Example: newfound pretrain --known photos/known -o model/
 
     Args:
-        known: folder of labelled images, a folder a class; or a list of them (CSV, COCO).
+        known: folder of labelled images, one folder per class; or a list of them (CSV, COCO).
         output: the model folder to write.
         similarity: learn too which images share a class, which kcl and mcl must be told.
-        seed: same seed, machine and threads: same result, to the byte.
+        seed: same seed, machine and threads: same weights, to the byte.
         device: auto (accelerator, if any) or cpu.
         overwrite: replace a model that is already there.
         resume: go on where an interrupted run stopped.
@@ -128,14 +132,14 @@ def discover(
 ) -> None:
     """Find the classes in a pile of images.
 
-    newfound discover --known old/ --unlabelled new/ -o run/
-    newfound discover --model model/ --unlabelled new/ --classes 5 -o run/
+    newfound discover --known photos/known --unlabelled photos/new -o run/
+    newfound discover --model model/ --unlabelled photos/new --classes 5 -o run/
 
     Args:
         unlabelled: folder of images, or a list (CSV, COCO).
         output: the run folder to write.
         classes: new classes; auto: estimated.
-        known: labelled images, a folder a class; or a list.
+        known: labelled images, one folder per class; or a list.
         model: what newfound pretrain wrote, instead of --known.
         truth: folders are true classes, for the metrics alone.
         overwrite: replace a run that is already there.
@@ -159,7 +163,8 @@ def discover(
             command=_command(),
         )
     summary = found.summary()
-    _table(summary, f"{len(summary)} classes in {len(found.paths)} images")
+    narrow = summary.drop(columns=["share", "newness"])  # they are in classes.csv
+    _table(narrow, f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.paths), 'image')}")
     if "classes" in found.facts:
         _say(f"Classes: {found.facts['classes']}.")
     if found.scores:
@@ -182,6 +187,7 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
     from newfound import files
     from newfound.discovery.result import Discovery, csv_text
 
+    output = output.expanduser()
     if output.is_dir():
         raise InputError(f"{output} is a folder; the classes are written to a CSV file. Give its name with -o.")
     if output.exists() and not overwrite:
@@ -192,7 +198,7 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
         for number, (table, skipped) in enumerate(found.predictions(images)):
             file.write(csv_text(table, header=number == 0).encode())
             count, left = count + len(table), [*left, *skipped]
-    _say(f"The classes of {count} images are in {output}")
+    _say(f"The {'class' if count == 1 else 'classes'} of {counted(count, 'image')}: {output}")
     for name in left:
         _say(f"left out: {name}")
 
@@ -209,6 +215,7 @@ def report(run: Path) -> None:
     from newfound.discovery.pages import write_report
     from newfound.discovery.result import Discovery
 
+    run = run.expanduser()
     write_report(Discovery.load(run), run / "report.html")
     _say(f"Report: {run / 'report.html'}")
 
@@ -238,8 +245,8 @@ def benchmark(
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10.
         methods: the rows to make; default: the paper's, then controls.
-        seeds: a row each.
-        budget: smoke (some minutes), cpu (hours on two cores) or paper (days on a GPU).
+        seeds: one row each.
+        budget: smoke (some minutes), cpu (hours on two cores) or paper (as published, for a GPU).
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
@@ -248,7 +255,8 @@ def benchmark(
     from newfound.benchmark.run import found, table
 
     which = table(stages, dataset, split, budget)
-    place = found(which, data)
+    place, output = found(which, data and data.expanduser()), output.expanduser()
+    keep = keep and keep.expanduser()
     with _telling() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
 
@@ -273,6 +281,7 @@ def data(dataset: str, *, output: Folder = Path("data")) -> None:
     """
     from newfound.data.download import download
 
+    output = output.expanduser()
     _say(f"{dataset} is in {download(dataset, output)}. Next: newfound benchmark two-stage --data {output} …")
 
 
@@ -284,7 +293,7 @@ def methods() -> None:
     """
     from newfound.benchmark.summary import listing
 
-    _table(listing(), "Methods; add one to another with +, as in ncl+spacing")
+    _table(listing().drop(columns="before"), "Methods; add one to another with +, as in ncl+spacing")
 
 
 @app.command
@@ -327,12 +336,13 @@ def figure(kind: Literal["tsne", "spacing"], run: Path, *others: Path, output: F
     Args:
         kind: tsne or spacing.
         run: folder that newfound discover wrote, or newfound benchmark --keep.
-        others: more runs on the same images, a panel each (tsne).
+        others: more runs on the same images, one panel each (tsne).
         output: where to write, without the ending.
     """
     from newfound.discovery.figures import draw
 
-    _say(" and ".join(str(path) for path in draw(kind, [run, *others], output)))
+    runs = [place.expanduser() for place in (run, *others)]
+    _say(" and ".join(str(path) for path in draw(kind, runs, output.expanduser())))
 
 
 @app.meta.default
@@ -362,7 +372,7 @@ def main() -> None:
         app.meta(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
         resumed = {"benchmark": "goes on", "pretrain": "goes on with --resume", "discover": "goes on with --resume"}
-        again = resumed.get(next(iter(sys.argv[1:]), ""), "begins anew")
+        again = next((resumed[word] for word in sys.argv[1:] if word in resumed), "begins anew")
         _fail(f"stopped. What is finished is kept; the same command {again}.", 130)
     except CycloptsError as error:
         idle = error.unused_tokens if isinstance(error, MissingArgumentError) else None
@@ -393,7 +403,8 @@ def _say(text: str) -> None:
 
 
 def _command() -> str:
-    return shlex.join(["newfound", *sys.argv[1:]])
+    """What was typed, as text that can be written: a path may be none."""
+    return shlex.join(["newfound", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
 
 
 def _table(rows: "DataFrame", title: str) -> None:
@@ -404,14 +415,30 @@ def _table(rows: "DataFrame", title: str) -> None:
 
     if not _first():
         return
-    table = Table(title=title)
-    for number, column in enumerate(rows.columns):
-        widest = max(map(len, map(str, rows[column])), default=0)
-        side: Literal["left", "right"] = "right" if rows[column].dtype.kind in "if" else "left"
-        table.add_column(str(column), justify=side, overflow="fold", min_width=None if number else widest)
-    for row in rows.itertuples(index=False):
-        table.add_row(*(escape(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row))
-    Console().print(table)
+    console, table = Console(emoji=False), Table(title=title)
+    text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+    columns = [[str(column), *text[column]] for column in text.columns]
+    sides: list[Literal["left", "right"]] = [
+        "right" if rows[column].dtype.kind in "if" else "left" for column in rows.columns
+    ]
+    for (head, *_), side, width in zip(columns, sides, _widths(columns, console.width), strict=True):
+        table.add_column(head, justify=side, overflow="fold", min_width=width, max_width=width)
+    for row in text.itertuples(index=False):
+        table.add_row(*map(escape, row))
+    console.print(table, crop=False)  # where it cannot fit, nothing is lost
+
+
+def _widths(columns: list[list[str]], room: int) -> list[int]:
+    """How wide columns of a table may be that is to fit: the widest gives way first, as long as no word is broken.
+
+    What stands in the first column is never broken; a word as long as a path may be.
+    """
+    widths = [max(map(len, cells)) for cells in columns]
+    least = [max((len(word) for word in " ".join(cells).split() if len(word) <= WORD), default=1) for cells in columns]
+    least[0] = widths[0]
+    while sum(widths) + 3 * len(widths) + 1 > room and (able := [i for i, w in enumerate(widths) if w > least[i]]):
+        widths[max(able, key=lambda i: widths[i])] -= 1
+    return widths
 
 
 @contextmanager
@@ -421,7 +448,7 @@ def _telling() -> "Iterator[Callable[[str, int, dict[str, float]], None]]":
     from rich.logging import RichHandler
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True, quiet=not _first())
+    console = Console(stderr=True, quiet=not _first(), emoji=False)
     handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
     log = logging.getLogger("newfound")
     log.setLevel(logging.INFO)

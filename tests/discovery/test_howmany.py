@@ -151,11 +151,11 @@ def curve(*surplus):
 def test_the_estimate_is_told_in_a_sentence_with_its_reason():
     said = {"silhouette": 14, "accuracy": 11, "pairs": 12}
     assert explained(Count(12, 7, 9, 15, "pairs", said, curve(1.0, 0.2, -0.1))) == (
-        "5 new, estimated, of 12 classes in all (between 9 and 15): with 12 clusters in all, as many pairs of labelled "
-        "images share a cluster as a class; silhouette says 7 and accuracy says 4"
+        "5 new, estimated (2 to 8; 9 to 15 with the 7 known): with 12 clusters in all, as many pairs of labelled "
+        "images share a cluster as a class; by silhouette 7 and by accuracy 4"
     )
     alone = Count(3, 0, 2, 5, "silhouette", {"silhouette": 3}, curve(math.nan, math.nan))
-    assert explained(alone) == "3 new, estimated (between 2 and 5): 3 clusters lie farthest apart"
+    assert explained(alone) == "3 new, estimated (2 to 5): 3 clusters lie farthest apart"
 
 
 def test_an_estimate_that_is_but_the_end_of_what_was_tried_says_so():

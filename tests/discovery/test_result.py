@@ -14,7 +14,6 @@ import torch
 
 from newfound.data.decoding import Box
 from newfound.data.sources import Images, doodles
-from newfound.discovery.discover import judged
 from newfound.discovery.find import Run, find
 from newfound.discovery.pages import page
 from newfound.discovery.result import TRUST_FEATURES, TRUST_LEARNT, Discovery, csv_text
@@ -112,8 +111,28 @@ def test_accuracy_on_sure_images_keeps_the_assignment_of_all_images(mixed):
     # Of the first cluster the four sure images are crabs; the others, which are more, are eels and give it its class.
     kinds = [f"kind {cluster}" for cluster in mixed.cluster.tolist()]
     truth = [("crab" if sure[row] else "eel") if kind == "kind 0" else kind for row, kind in enumerate(kinds)]
-    assert judged(mixed, truth)["sure accuracy"] == pytest.approx(1 - 4 / sure.sum().item())
-    assert judged(mixed, kinds)["sure accuracy"] == 1
+    mixed.truth = tuple(truth)
+    assert mixed.scores["sure accuracy"] == pytest.approx(1 - 4 / sure.sum().item())
+    mixed.truth = tuple(kinds)
+    assert mixed.scores["sure accuracy"] == 1
+
+
+def test_scores_are_those_of_the_classes_as_a_person_left_them(mixed):
+    """New clusters 0 and 1 hold one kind: merged they are right, and known classes keep their places."""
+    new = len(mixed.centres) - len(mixed.known)
+    truth = [
+        "kind" if cluster < 2 else mixed.known[cluster - new] if cluster >= new else f"kind {cluster}"
+        for cluster in mixed.cluster.tolist()
+    ]
+    mixed.truth = tuple(truth)
+    apart = mixed.scores
+    mixed.merge([1, 2])
+    assert apart["accuracy"] < 1
+    assert mixed.scores["accuracy"] == mixed.scores["named accuracy"] == 1
+    mixed.rename(mixed.classes[-1], "another name")  # is still that class
+    assert mixed.scores["named accuracy"] == 1
+    mixed.merge([1, mixed.classes[-1]])  # a known class with a new one
+    assert mixed.scores["named accuracy"] < 1
 
 
 def test_renaming_changes_the_name_everywhere(found):
@@ -339,7 +358,7 @@ def test_what_was_known_unsure_counted_and_double_is_loaded_again(mixed, tmp_pat
     mixed.count = Count(
         7, 2, 5, 9, "pairs", {"pairs": 7, "silhouette": 8}, (Tried(2, 0.5, 0.25, 0.1), Tried(4, 0, 1, 0.2))
     )
-    mixed.scores = {"accuracy": 0.5}
+    mixed.truth = tuple("ab"[row % 2] for row in range(len(mixed.paths)))
     mixed.merge([1, 4])
     mixed.save(tmp_path)
     loaded = Discovery.load(tmp_path)

@@ -4,21 +4,18 @@ import logging
 import os
 import platform
 import time
-import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomli_w
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from newfound import files, methods, parallel
+from newfound import methods, parallel
 from newfound.data.batches import Data
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
@@ -27,14 +24,14 @@ from newfound.data.pictures import Pictures, first_folders, pictures
 from newfound.data.pictures import truth as truth_of
 from newfound.data.sources import Images
 from newfound.data.splits import check_apart, check_leaks
-from newfound.discovery.find import Progress, about, check, find, silent, training
+from newfound.discovery.find import Progress, about, check_method, check_number, find, lasting, silent, training
+from newfound.discovery.folder import CHECKPOINT, REPORT, finished, refuse, working
 from newfound.discovery.howmany import explained, how_many
 from newfound.discovery.pages import write_report
 from newfound.discovery.result import Discovery, tell_skipped
 from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.discovery.sight import PIXELS, chosen, described, seen
-from newfound.errors import InputError
-from newfound.functional.metrics import gcd_accuracy, matching, right, scores, task_agnostic
+from newfound.errors import InputError, counted, listing
 from newfound.methods.similarity import SIMILARITY_TRAINING
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
@@ -71,7 +68,8 @@ def pretrain(
     stage, known, output = stage or StageOne(), at_home(known), at_home(output)
     check_device(device)
     source = known if isinstance(known, Images) else pictures(known, labelled=True)
-    check_known(source.classes)
+    check_labelled(source)
+    check_arrays([source] if isinstance(source, Images) else [])
     eye = chosen(stage, None, [source], labelled=True)
     if eye is not None and similarity:
         raise InputError(f"--similarity is learnt from pixels, and {eye.name} gives features. Take --backbone {OWN}.")
@@ -80,14 +78,15 @@ def pretrain(
     if (done := finished(output, "model.json", resume)) is not None:
         return Model.from_pretrained(done)
     labelled = seen(source, eye, stage.size or PIXELS, device, progress)
-    with _work(output, "pretrain", settings, overwrite=overwrite, resume=resume) as folder:
+    with working(output, "pretrain", settings, overwrite=overwrite, resume=resume) as folder:
         keep = None if folder is None else folder / CHECKPOINT
         model = stage_one(labelled, stage, seed, eye, device=device, progress=progress, keep=keep, resume=resume)
         if similarity:
-            model = with_similarity(model, labelled, stage, seed, device, progress)
+            keep = None if folder is None else folder / f"similarity-{CHECKPOINT}"
+            model = with_similarity(model, labelled, stage, seed, device, progress, keep=keep, resume=resume)
         if folder is not None and parallel.first():
             model.save_pretrained(folder)
-        tell_skipped(labelled.skipped)
+    tell_skipped(labelled.skipped)  # not into the model folder's log: no file name leaves with it
     return model
 
 
@@ -103,7 +102,7 @@ def stage_one(
     resume: bool = False,
 ) -> Model:
     """Learn the known classes with these settings; where a pretrained network has looked, they are only measured."""
-    check_known(labelled.classes)
+    check_labelled(labelled)
     if eye is not None:
         assert isinstance(labelled, Embedded)
         return measured(labelled, eye, seed)
@@ -113,7 +112,7 @@ def stage_one(
     seconds = estimate(learner, Data(labelled.pixels, labelled.labels), budget, device=device)
     log.info(
         f"Learning {len(labelled.classes)} known classes from {len(labelled)} images: "
-        f"{budget.epochs} epochs, {about(seconds)}."
+        f"{counted(budget.epochs, 'epoch')}{lasting(seconds)}."
     )
     return learn(
         learner,
@@ -128,7 +127,15 @@ def stage_one(
 
 
 def with_similarity(
-    model: Model, labelled: Collection, stage: StageOne, seed: int, device: str, progress: Progress
+    model: Model,
+    labelled: Collection,
+    stage: StageOne,
+    seed: int,
+    device: str,
+    progress: Progress,
+    *,
+    keep: Path | None = None,
+    resume: bool = False,
 ) -> Model:
     """The model with the network that KCL and MCL ask whether two images share a class."""
     assert isinstance(labelled, Images)
@@ -136,7 +143,15 @@ def with_similarity(
     log.info(f"Learning which images share a class: {budget.epochs} epochs.")
     told = partial(progress, "similarity", budget.epochs)
     pairs = teach_similarity(
-        labelled, budget, seed, width=stage.width, stride=stage.stride, device=device, progress=told
+        labelled,
+        budget,
+        seed,
+        width=stage.width,
+        stride=stage.stride,
+        device=device,
+        progress=told,
+        keep=keep,
+        resume=resume,
     )
     return replace(model, similarity=pairs)
 
@@ -177,16 +192,21 @@ def discover(
             f"The model knows {_few(start.classes)}; the labelled images are of {_few(taught.classes)}. "
             "Give the labelled images that the model learnt from, or leave one of the two out."
         )
-    if start is None and taught is not None:
-        check_known(taught.classes)
-    check(
-        run,
-        len(pile),
-        1 if classes is None else classes,
+    if start is not None and stage != StageOne():
+        given = asdict(stage).items() - asdict(StageOne()).items()
+        flags = ", ".join(sorted(f"--{name.replace('_', '-')}" for name, _ in given))
+        raise InputError(f"The model is taught already, so {flags} would change nothing. Leave it out, or the model.")
+    if taught is not None:
+        check_labelled(taught)
+    check_arrays([source for source in (pile, taught) if isinstance(source, Images)], start)
+    check_method(
+        run.method,
         labelled=taught is not None,
         features=eye is not None,
         similarity=start is not None and start.similarity is not None,
     )
+    if classes is not None:
+        check_number(classes, len(pile))
     if truth:
         _truth(unlabelled, pile)
     settings = {"unlabelled": _place(unlabelled), "known": _place(known), "model": _place(model)}
@@ -200,14 +220,16 @@ def discover(
 
     size = (stage.size or PIXELS) if start is None else start.size
     new = seen(pile, eye, size, run.device, progress)
+    if classes is not None:
+        check_number(classes, len(new))  # not every file may have been readable
     labelled = None if taught is None else seen(taught, eye, size, run.device, progress)
     if labelled is not None:
         check_leaks(labelled, new)
     answers = _truth(unlabelled, new) if truth else None
-    with _work(output, "discover", settings, overwrite=overwrite, resume=resume) as folder:
+    with working(output, "discover", settings, overwrite=overwrite, resume=resume) as folder:
         if start is None and labelled is not None:
-            if not methods.parse(run.method)[0].stage_one:
-                stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it
+            if classes is not None and not methods.parse(run.method)[0].stage_one:
+                stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it; counting does
             keep = None if folder is None else folder / f"stage-one-{CHECKPOINT}"
             start = stage_one(
                 labelled, stage, run.seed, eye, device=run.device, progress=progress, keep=keep, resume=resume
@@ -221,7 +243,7 @@ def discover(
         if number is None:
             log.info("Counting the classes.")
             count = how_many(start, new, labelled, run.seed)
-            number = min(count.classes - count.known, len(new))
+            number = count.classes - count.known
             log.info(f"Classes: {explained(count)}.")
         keep = None if folder is None else folder / CHECKPOINT
         found = find(start, new, number, labelled=labelled, run=run, progress=progress, keep=keep, resume=resume)
@@ -229,7 +251,6 @@ def discover(
         if answers is not None:
             labels, names = answers
             found.truth = tuple(names[label] for label in labels.tolist())
-            found.scores = judged(found, found.truth)
         found.facts = facts(found, run, labelled, command) | {"took": about(time.perf_counter() - began)}
         if folder is not None and parallel.first():
             found.save(folder)
@@ -260,126 +281,10 @@ def facts(found: Discovery, run: Run, labelled: Collection | None, command: str)
     }
 
 
-def judged(found: Discovery, truth: Sequence[str]) -> dict[str, float | str]:
-    """How well the classes agree with the truth, on all images as if none were unsure, and on the sure ones.
-
-    Where known classes were looked for: accuracy by kind too, by one assignment (GCD's), and `named`, where a known
-    class is right only under its own name.
-    """
-    labels, guess = numbered(found, truth)
-    known = len(found.known)
-    sure = found.confidence() >= found.threshold
-    result = scores(labels, guess, len(found.centres))
-    if known:
-        kinds, named = gcd_accuracy(labels, guess, known), task_agnostic(labels, guess, known)
-        result |= {"known accuracy": kinds.known, "novel accuracy": kinds.novel, "named accuracy": named.all}
-    result |= {"unsure": 1 - sure.double().mean().item()}
-    if sure.any():
-        hits = right(labels, guess, matching(labels, guess))  # one assignment: that of all images
-        result |= {"sure accuracy": hits[sure].double().mean().item()}
-    return {name: value for name, value in result.items() if value == value}  # no known image: no accuracy on them
-
-
-def numbered(found: Discovery, truth: Sequence[str]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """True and found classes as numbers: the known ones that were looked for first, by the same numbers."""
-    names = [*found.known, *sorted({*truth} - {*found.known})]
-    new = len(found.centres) - len(found.known)
-    guess = torch.where(found.cluster < new, found.cluster + len(found.known), found.cluster - new)
-    return torch.tensor([names.index(name) for name in truth]), guess
-
-
 def versions() -> str:
     """Versions of what a result may depend on."""
     parts = [f"{name} {version(name)}" for name in ("newfound", "torch", "numpy", "scikit-learn")]
-    return ", ".join([*parts, f"Python {platform.python_version()}", f"{torch.get_num_threads()} threads"])
-
-
-CHECKPOINT, REPORT = "checkpoint.safetensors", "report.html"
-
-
-@contextmanager
-def _work(
-    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool
-) -> Iterator[Path | None]:
-    """Claim the output folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done."""
-    if output is None:
-        yield None
-        return
-    folder = Path(output)
-    if not parallel.first():  # the first process speaks for all
-        yield folder
-        return
-    refuse(output, task, settings, overwrite=overwrite, resume=resume)
-    if overwrite:
-        for old in (*folder.glob(f"*{CHECKPOINT}"), folder / "discovery.json", folder / "model.json"):
-            old.unlink(missing_ok=True)
-    files.write(folder / "config.toml", tomli_w.dumps(_config(task, settings)))
-    handler = logging.FileHandler(folder / "log.txt", mode="a" if resume else "w", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log.addHandler(handler)
-    try:
-        yield folder
-    finally:
-        log.removeHandler(handler)
-        handler.close()
-    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
-        checkpoint.unlink()
-
-
-def finished(output: str | Path | None, last: str, resume: bool) -> Path | None:
-    """The folder of a run that is to be resumed and has nothing left to do: the last of its files is there."""
-    folder = None if output is None else Path(output)
-    if not resume or folder is None or not (folder / last).is_file():
-        return None
-    log.info(f"The run in {folder} is finished already.")
-    return folder
-
-
-def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
-    """Refuse a folder that cannot be written in or holds something else, or a run that nobody asked to overwrite or
-    resume.
-    """
-    if output is None or not parallel.first():
-        return
-    folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
-    files.check_writable(folder)
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    written = folder / "config.toml"
-    before = _written(written)
-    if before is None:
-        raise InputError(f"{folder} holds other files; a run needs a folder of its own. Give another place with -o.")
-    if overwrite:
-        return
-    if not resume:
-        raise InputError(
-            f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
-            "or go on with an interrupted one with --resume."
-        )
-    if before != (config := _config(task, settings)):
-        was: dict[str, Any] = next(iter(before.values()), {})
-        asked: dict[str, Any] = config[task]
-        differs = sorted(key for key in was.keys() | asked.keys() if was.get(key) != asked.get(key))
-        raise InputError(
-            f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
-            "Resume with the same ones (--config), or begin anew with --overwrite."
-        )
-
-
-def _written(config: Path) -> dict[str, Any] | None:
-    """The settings of the run in a folder; None where the file is not there, or not one of ours."""
-    try:
-        found = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if found.keys() in ({"pretrain"}, {"discover"}) else None
-
-
-def _config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What `config.toml` holds."""
-    return {task: {key: value for key, value in settings.items() if value is not None}}
+    return ", ".join([*parts, f"Python {platform.python_version()}", counted(torch.get_num_threads(), "thread")])
 
 
 def _truth(place: str | Path | Images, images: Collection | Pictures) -> tuple[Int[Tensor, " n"], tuple[str, ...]]:
@@ -394,10 +299,35 @@ def at_home(place: Place) -> Place | Path:
     return Path(place).expanduser() if isinstance(place, str | Path) else place
 
 
-def check_known(classes: tuple[str, ...]) -> None:
-    """Refuse to learn from a single class."""
-    if len(classes) < 2:
-        raise InputError(f"Found {len(classes)} known class; learning needs at least 2 (a folder each).")
+def check_labelled(images: Collection | Pictures) -> None:
+    """Refuse labelled images that nothing can be learnt from: of a single class, with names or labels amiss."""
+    if len(images.classes) < 2:
+        found = counted(len(images.classes), "known class", "known classes")
+        raise InputError(f"Found {found}; learning needs at least 2 (one folder each).")
+    if twice := sorted({name for name in images.classes if images.classes.count(name) > 1}):
+        raise InputError(f"Several known classes are called {listing(map(repr, twice))}. Give each a name of its own.")
+    if unlabelled := int((images.labels < 0).sum()):
+        raise InputError(
+            f"{unlabelled} of {len(images)} labelled images have the label -1. Needed: a class each. Leave them out, "
+            "or put them into the pile."
+        )
+    there = set(images.labels.tolist())
+    if empty := [name for label, name in enumerate(images.classes) if label not in there]:
+        raise InputError(f"Known classes without an image: {listing(map(repr, empty))}. Add one, or leave them out.")
+
+
+def check_arrays(arrays: Sequence[Images], model: Model | None = None) -> None:
+    """Refuse images in memory that our own network cannot see together: they are not resized."""
+    sizes = sorted({tuple(images.pixels.shape[2:]) for images in arrays})
+    shown = " and ".join(f"{height} × {width}" for height, width in sizes)
+    if any(height != width for height, width in sizes):
+        raise InputError(f"The images in memory are {shown} pixels. Needed: square ones. Pad or crop them.")
+    if len(sizes) > 1:
+        raise InputError(f"The images in memory are {shown} pixels. Needed: one size for all. Resize them.")
+    if sizes and model is not None and sizes[0] != (model.size, model.size):
+        raise InputError(
+            f"The images in memory are {shown} pixels, the model sees {model.size} × {model.size}. Resize them."
+        )
 
 
 def _place(source: Any) -> str | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from newfound import cache
+from newfound.errors import counted
 from newfound.networks.pretrained import usable
 from newfound.networks.resnet import OWN
 from newfound.vision import vision
@@ -59,7 +60,7 @@ def _torchvision() -> Finding:
 
 
 def _compute() -> str:
-    cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    cores = f"{counted(os.cpu_count() or 1, 'core')}, {counted(torch.get_num_threads(), 'thread')}"
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} × {torch.cuda.get_device_name()}, {cores}"
     if torch.backends.mps.is_available():

@@ -18,13 +18,13 @@ from newfound.discovery.reading import examples, held, located, moved, read, rem
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
 from newfound.discovery.trace import beginning, ending
-from newfound.errors import InputError, listing
+from newfound.errors import InputError, counted, listing
 from newfound.functional.cluster import Held
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import ENOUGH, Model
 from newfound.networks.resnet import OWN
 from newfound.training.loop import Learner, Row, estimate, fit
-from newfound.types import ALL, Problem, Training, constant, seeded
+from newfound.types import Problem, Training, seeded
 
 log = logging.getLogger("newfound")
 
@@ -40,17 +40,9 @@ def silent(stage: str, epochs: int, row: Row) -> None:
 
 
 def training(run: Run) -> Training:
-    """The host's training at this budget: every stage of the small network learns, under the wider views."""
+    """The host's training at this budget, under the wider views."""
     host = methods.parse(run.method)[0].training
-    return replace(
-        host,
-        epochs=run.epochs if host.epochs else 0,  # k-means trains nothing
-        rate=run.rate,
-        batch=run.batch,
-        schedule=constant,
-        trains=ALL,
-        views=("affine",) * len(host.views),
-    )
+    return replace(host.at(run.epochs, run.rate, run.batch), views=("affine",) * len(host.views))
 
 
 def find(
@@ -70,16 +62,15 @@ def find(
     is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
     """
     run = run or Run()
-    check(
-        run,
-        len(unlabelled),
-        classes,
+    check_number(classes, len(unlabelled))
+    check_method(
+        run.method,
         labelled=labelled is not None,
         features=isinstance(unlabelled, Embedded),
         similarity=model.similarity is not None,
     )
-    model = copy.deepcopy(model)
-    recognised = recognisable(model, labelled is not None) if run.mixed else ()
+    model, anew = copy.deepcopy(model), methods.parse(run.method)[0].start == "new"
+    recognised = recognisable(model, labelled is not None, anew) if run.mixed else ()
     seen = len(unlabelled) + (0 if labelled is None else len(labelled))
     problem = Problem(
         model.backbone.dim,
@@ -91,14 +82,16 @@ def find(
     )
     with seeded(run.seed, "method"):
         method = methods.build(run.method, problem, model)
-    if methods.parse(run.method)[0].start == "new":
+    if anew:
         with seeded(run.seed, "new"):
-            model.backbone = model.backbone.fresh()
+            fresh = model.backbone.fresh()
+        model = replace(model, backbone=fresh, head=None, means=None, spread=None, counts=None, trust=None)
     budget = training(run)
     learner, data = Learner(model.backbone, method, budget.trains), unlabelled.beside(labelled)
     if budget.epochs:
         seconds = estimate(learner, data, budget, device=run.device)
-        log.info(f"Discovery with {run.method}: {budget.epochs} epochs of {len(data)} images, {about(seconds)}.")
+        length = f"{counted(budget.epochs, 'epoch')} of {counted(len(data), 'image')}"
+        log.info(f"Discovery with {run.method}: {length}{lasting(seconds)}.")
     first = beginning(learner, data, run.seed, budget.epochs)
     before = embed(model, unlabelled) if labelled is None and not isinstance(model.backbone, Adapter) else None
     rows = fit(
@@ -111,17 +104,16 @@ def find(
         keep=keep,
         resume=resume,
     )
-    features = embed(model, unlabelled)
+    features, theirs = embed(model, unlabelled), None if labelled is None else embed(model, labelled)
+    learner.cpu()  # where all that is known of classes lies
     unit = methods.parse(run.method)[-1].reading == "unit k-means"
     known: Held | None = None
-    if labelled is not None:
-        theirs = embed(model, labelled)
+    if labelled is not None and theirs is not None:
         model = located(model, theirs, labelled.labels)
         known = held(space(theirs, unit), labelled.labels, len(model.classes)) if recognised else None
     elif model.told:
         model = model if before is None else moved(model, before, features)
         known = remembered(model, unit=unit, seed=run.seed) if recognised else None
-    model.backbone.cpu()
     found = read(space(features, unit), classes, known, run.seed)
     sizes = torch.bincount(found.assignment, minlength=len(found.centres))
     if known is not None:
@@ -147,8 +139,17 @@ def find(
     return discovery
 
 
-def recognisable(model: Model, labelled: bool) -> tuple[str, ...]:
-    """The known classes that can be recognised in a pile, with or without their images; the others are told."""
+def recognisable(model: Model, labelled: bool, anew: bool) -> tuple[str, ...]:
+    """The known classes that can be recognised in a pile, with or without their images; the others are told.
+
+    In a network that begins `anew` only their images could say where they lie.
+    """
+    if anew and not labelled and model.classes:
+        log.warning(
+            "This method begins with a new network, in which nothing says where known classes lie: every image goes to "
+            "a new class. To recognise known ones, take another method."
+        )
+        return ()
     able = model.classes if labelled else model.told
     if lost := [repr(name) for name in model.classes if name not in able]:
         log.warning(
@@ -187,33 +188,43 @@ def near(images: Collection, away: Float[Tensor, " n"], cluster: Int[Tensor, " n
     return found
 
 
-def check(run: Run, images: int, classes: int, *, labelled: bool, features: bool, similarity: bool) -> None:
-    """Refuse what cannot work, before any long work: a method and how many images, whether labelled ones take part,
-    whether all that is known of an image are features, and whether a network says which images share a class.
+def check_number(classes: int, images: int) -> None:
+    """Refuse a number of new classes that so many images cannot have."""
+    if not 1 <= classes <= images:
+        raise InputError(
+            f"Asked for {counted(classes, 'class', 'classes')} in {counted(images, 'image')}; ask for at least 1 and "
+            "at most one per image."
+        )
+
+
+def check_method(name: str, *, labelled: bool, features: bool, similarity: bool) -> None:
+    """Refuse a method that cannot work, before any long work: by whether labelled images take part, whether all that is
+    known of an image are features, and whether a network says which images share a class.
     """
-    recipes = methods.parse(run.method)
+    recipes = methods.parse(name)
     if not labelled and not all(recipe.suits(labelled=False) for recipe in recipes):
         raise InputError(
-            f"{run.method} needs labelled images while it discovers; give them too (--known), "
+            f"{name} needs labelled images while it discovers; give them too (--known), "
             f"or take a method that does not: {methods.suitable(labelled=False)}."
         )
     if labelled and not all(recipe.suits(labelled=True) for recipe in recipes):
         raise InputError(
-            f"{run.method} discovers in two stages, without the labelled images. Learn from them first with "
+            f"{name} discovers in two stages, without the labelled images. Learn from them first with "
             "`newfound pretrain`, then give that model (--model) instead of them (--known)."
         )
     if features and not all(recipe.suits(features=True) for recipe in recipes):
         raise InputError(
-            f"{run.method} needs more of an image than a pretrained backbone's features. Take a method that begins at "
+            f"{name} needs more of an image than a pretrained backbone's features. Take a method that begins at "
             f"latents ({methods.suitable(features=True)}), or let a network learn from the images themselves "
             f"(--backbone {OWN})."
         )
     if not similarity and any("similarity" in recipe.stage_one for recipe in recipes):
-        raise InputError(f"{run.method} {methods.similarity.NEEDED}")
-    if not 1 <= classes <= images:
-        raise InputError(
-            f"Asked for {classes} classes in {images} images; ask for at least 1 and at most one an image."
-        )
+        raise InputError(f"{name} {methods.similarity.NEEDED}")
+
+
+def lasting(seconds: float | None) -> str:
+    """How long something will take, at the end of a sentence; nothing where nobody knows, or there is nothing to do."""
+    return f", {about(seconds)}" if seconds else ""
 
 
 def about(seconds: float) -> str:

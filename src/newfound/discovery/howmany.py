@@ -77,7 +77,9 @@ def explained(count: Count) -> str:
         reason = f"even with {tried[-1]} clusters, the most that were tried, labelled classes share some"
     elif count.voice == "pairs" and count.curve[0].pairs <= 0:
         reason = f"even {tried[0]} clusters, the fewest that were tried, cut labelled classes in pieces"
-    others = [f"{name} says {n - count.known}" for name, n in count.estimates.items() if name != count.voice]
+    others = [f"by {name} {n - count.known}" for name, n in count.estimates.items() if name != count.voice]
     beside = f"; {' and '.join(others)}" if others else ""
-    known = f", of {found} classes in all" if count.known else ""
-    return f"{found - count.known} new, estimated{known} (between {count.least} and {count.most}): {reason}{beside}"
+    bounds = f"{count.least - count.known} to {count.most - count.known}"
+    if count.known:
+        bounds += f"; {count.least} to {count.most} with the {count.known} known"
+    return f"{found - count.known} new, estimated ({bounds}): {reason}{beside}"

@@ -10,6 +10,7 @@ import pandas as pd
 from newfound import files
 from newfound.discovery.howmany import explained
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery
+from newfound.errors import counted
 from newfound.report.maps import flatten
 from newfound.report.page import Exemplar, Found, Page, render
 
@@ -34,7 +35,7 @@ def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) 
             names[voice]: [getattr(tried, voice) for tried in found.count.curve] for voice in found.count.estimates
         }
     return Page(
-        title=f"{len(classes)} classes in {len(of)} images",
+        title=f"{counted(len(classes), 'class', 'classes')} in {counted(len(of), 'image')}",
         lead=_lead(found),
         classes=classes,
         points=points,
@@ -61,7 +62,7 @@ def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarr
         for row, confidence in zip(ordered.index, ordered["confidence"], strict=True)
         if row in found.thumbnails
     ]
-    typical = kept[: max(1, min(EXEMPLARS, len(kept) - DOUBTFUL))]
+    typical = kept[: min(EXEMPLARS, len(kept) - min(DOUBTFUL, len(kept) // 3))]
     return Found(
         name=found.names[number],
         size=int((ordered["kind"] != "unsure").sum()),  # a class may be called so
@@ -77,13 +78,17 @@ def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarr
 def _lead(found: Discovery) -> str:
     classes = found.summary()
     new = classes[classes["kind"] == "new"]
-    knowing = f", knowing {len(found.model.classes)} other classes" if found.model.classes else ""
-    text = f"newfound found {len(new)} new classes in {len(found.paths)} unlabelled images{knowing}."
+    knowing = (
+        f", knowing {counted(len(found.model.classes), 'other class', 'other classes')}" if found.model.classes else ""
+    )
+    text = f"newfound found {counted(len(new), 'new class', 'new classes')} in "
+    text += f"{counted(len(found.paths), 'unlabelled image')}{knowing}."
     if found.known:
         seen = classes[classes["kind"] == "known"]
-        text += f" {seen['size'].sum()} images are of {len(seen)} known classes."
+        sure = int(seen["size"].sum())
+        text += f" {counted(sure, 'image is', 'images are')} of {counted(len(seen), 'known class', 'known classes')}."
     if unsure := int(classes["unsure"].sum()):
-        text += f" {unsure} are unsure."
+        text += f" {counted(unsure, 'is', 'are')} unsure."
     return text
 
 

@@ -26,7 +26,8 @@ from newfound.data.sources import Images, load
 from newfound.discovery.reading import space
 from newfound.discovery.trace import NAME as TRACE
 from newfound.discovery.trace import Moment, Trace
-from newfound.errors import InputError
+from newfound.errors import InputError, counted
+from newfound.functional import metrics
 from newfound.functional.calibration import Line, Trust, chance, lead, strangeness, without_self
 from newfound.functional.counting import Count, Tried
 from newfound.functional.geometry import distances
@@ -73,7 +74,6 @@ class Discovery:
     known: tuple[str, ...] = ()  # the known classes that were looked for: the last clusters are theirs
     rows: list[Row] = field(default_factory=list)  # one an epoch
     facts: dict[str, str] = field(default_factory=dict)  # how it was made, for people
-    scores: dict[str, float | str] | None = None  # only where the truth is known
     truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only
     skipped: tuple[str, ...] = ()
     boxes: tuple[Box | None, ...] = ()  # the part of its file that each image is; left out, or None: all of it
@@ -109,7 +109,7 @@ class Discovery:
         return chance(lead(self._apart(), self.cluster, self._same_class()), self._trust().right)
 
     def assignments(self) -> pd.DataFrame:
-        """One row an image: path, class and its number ("unsure" and −1 where it is of none for sure), kind,
+        """One row per image: path, class and its number ("unsure" and −1 where it is of none for sure), kind,
         confidence, chance that it is new, distance to its centre, the class it would be if it had to be one, and the
         image it nearly equals.
         """
@@ -122,7 +122,7 @@ class Discovery:
         return self.paths[row] + at(self.boxes[row])
 
     def summary(self) -> pd.DataFrame:
-        """One row a class that has images: number, name, kind, size, share, how many more are unsure, coherence (mean
+        """One row per class that has images: number, name, kind, size, share, how many more are unsure, coherence (mean
         confidence) and newness (mean chance to be new) of all these, nearest class, an exemplar.
         """
         table, guessed = self.assignments(), torch.tensor(self.numbers)[self.cluster].numpy()
@@ -151,6 +151,37 @@ class Discovery:
                 }
             )
         return pd.DataFrame(lines)
+
+    @property
+    def scores(self) -> dict[str, float | str] | None:
+        """How well the classes agree with the truth, where it is known: on all images as if none were unsure, and on
+        the sure ones. Where known classes were looked for: accuracy by kind too, by one assignment (GCD's), and
+        `named`, where a known class is right only under its own name.
+        """
+        if self.truth is None:
+            return None
+        labels, guess = self.numbered(self.truth)
+        known, sure = len(self.known), self.confidence() >= self.threshold
+        found = metrics.scores(labels, guess, len(self.classes))
+        if known:
+            kinds = metrics.gcd_accuracy(labels, guess, known)
+            found |= {"known accuracy": kinds.known, "novel accuracy": kinds.novel}
+            found |= {"named accuracy": metrics.task_agnostic(labels, guess, known).all}
+        found |= {"unsure": 1 - sure.double().mean().item()}
+        if sure.any():
+            hits = metrics.right(labels, guess, metrics.matching(labels, guess))  # one assignment: that of all images
+            found |= {"sure accuracy": hits[sure].double().mean().item()}
+        return {name: value for name, value in found.items() if value == value}  # no known image: no accuracy on them
+
+    def numbered(self, truth: Sequence[str]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+        """True and found classes as numbers: the known ones that were looked for first, by the same numbers."""
+        names = [*self.known, *sorted({*truth} - {*self.known})]
+        known = self.numbers[len(self.numbers) - len(self.known) :]
+        place = {number: known.index(number) for number in known}
+        new = [number for number in self.classes if number not in place]
+        place |= {number: len(known) + i for i, number in enumerate(new)}
+        guess = torch.tensor([place[self.numbers[cluster]] for cluster in self.cluster.tolist()])
+        return torch.tensor([names.index(name) for name in truth]), guess
 
     def rename(self, number: SupportsIndex, name: str) -> None:
         """Give a class a name."""
@@ -225,7 +256,7 @@ class Discovery:
             about["count"] = self.count._asdict() | {"curve": curve}
         files.write(folder / "assignments.csv", csv_text(self.assignments()))
         files.write(folder / "classes.csv", csv_text(self.summary()))
-        files.write(folder / "metrics.csv", csv_text(pd.DataFrame(self.rows)))
+        files.write(folder / "metrics.csv", csv_text(pd.DataFrame(self.rows or {"epoch": []})))
         files.write(folder / "discovery.json", json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False))
 
     @staticmethod
@@ -245,6 +276,7 @@ class Discovery:
                     f"{path} has format version {version}; this newfound reads version {VERSION}. "
                     "Use the newfound that wrote it, or run the discovery again."
                 )
+            about.pop("scores")  # for readers of the file; they follow from the truth
             tensors = load_file(folder / "discovery.safetensors")
             for key in ("names", "twins"):
                 about[key] = {int(number): value for number, value in about[key].items()}
@@ -348,7 +380,7 @@ class Listed(NamedTuple):
 def tell_skipped(files: Sequence[str]) -> None:
     """Name the files that were left out."""
     if files:
-        log.warning(f"{len(files)} files could not be read and were left out:\n  " + "\n  ".join(files))
+        log.warning(f"{counted(len(files), 'file')} left out as unreadable:\n  " + "\n  ".join(files))
 
 
 def look(model: Model, listed: Pictures) -> Collection:

@@ -21,9 +21,9 @@ class StageOne:
     """How the known classes are learnt."""
 
     pretrain_epochs: int = 10
-    """Passes over labelled images."""
+    """small-resnet-18's passes over labelled images."""
     pretrain_rate: float = 0.2
-    """Its peak learning rate."""
+    """small-resnet-18's peak learning rate."""
     backbone: str = "auto"
     """See newfound backbones."""
     weights: str | None = None
@@ -54,19 +54,19 @@ class Run:
     rate: float = 0.02
     """Learning rate."""
     batch: int = 128
-    """Images a step."""
+    """Images per step."""
     mixed: bool = True
     """The pile may hold known classes."""
     unsure: float | None = None
     """Share called unsure; default: those likelier wrong."""
     seed: int = 0
-    """Same seed, same bytes."""
+    """Same seed, same result."""
     device: str = "auto"
     """auto (accelerator, if any) or cpu."""
 
     def __post_init__(self) -> None:
         needed("epochs", self.epochs, self.epochs >= 0, "0 or more passes")
         needed("rate", self.rate, self.rate > 0, "a rate above 0")
-        needed("batch", self.batch, self.batch >= 2, "at least 2 images a step")
+        needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
         needed("unsure", self.unsure, self.unsure is None or 0 <= self.unsure <= 1, "a share, from 0 to 1")
         check_device(self.device)

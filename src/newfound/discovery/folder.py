@@ -1,0 +1,130 @@
+"""The folder of a run or of a model: who may write to it, how work in it goes on, and what is left when it is done."""
+
+import logging
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from newfound import files, parallel
+from newfound.errors import InputError
+
+log = logging.getLogger("newfound")
+
+CHECKPOINT, REPORT, CONFIG = "checkpoint.safetensors", "report.html", "config.toml"
+
+RESULTS = (
+    *("discovery.json", "discovery.safetensors", "trace.safetensors", REPORT, "model/model.json"),
+    *("assignments.csv", "classes.csv", "metrics.csv", "model.json"),
+)
+"""What of an earlier run would be taken for this one's, were it left where a new run begins."""
+
+PLACES = ("known", "weights")
+"""Settings that say where something lies on this machine; those of a finished model, which may travel, forget them."""
+
+
+@contextmanager
+def working(
+    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool
+) -> Iterator[Path | None]:
+    """Claim the folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done."""
+    if output is None:
+        yield None
+        return
+    folder = Path(output)
+    if not parallel.first():  # the first process speaks for all
+        yield folder
+        return
+    refuse(output, task, settings, overwrite=overwrite, resume=resume)
+    if overwrite:
+        for old in (*folder.glob(f"*{CHECKPOINT}"), *(folder / name for name in RESULTS)):
+            old.unlink(missing_ok=True)
+    files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
+    handler = logging.FileHandler(folder / "log.txt", mode="a" if resume else "w", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield folder
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+    if is_model(folder):
+        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
+    tidy(folder)
+
+
+def finished(output: str | Path | None, last: str, resume: bool) -> Path | None:
+    """The folder of a run that is to be resumed and has nothing left to do: the last of its files is there."""
+    folder = None if output is None else Path(output)
+    if not resume or folder is None or not (folder / last).is_file():
+        return None
+    log.info(f"The run in {folder} is finished already.")
+    if parallel.first():
+        tidy(folder)
+    return folder
+
+
+def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
+    """Refuse a folder that cannot be written in or holds something else, or a run that nobody asked to overwrite or
+    resume.
+    """
+    if overwrite and resume:
+        raise InputError("--overwrite begins anew, --resume goes on with what is there. Give one of the two.")
+    if output is None or not parallel.first():
+        return
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
+    files.check_writable(folder)
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    before = _written(folder / CONFIG)
+    if before is None:
+        raise InputError(f"{folder} holds other files; a run needs a folder of its own. Give another place with -o.")
+    if overwrite:
+        return
+    if not resume:
+        raise InputError(
+            f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
+            "or go on with an interrupted one with --resume."
+        )
+    if before != (asked := config(task, portable(settings) if is_model(folder) else settings)):
+        was: dict[str, Any] = next(iter(before.values()), {})
+        differs = sorted(key for key in was.keys() | asked[task].keys() if was.get(key) != asked[task].get(key))
+        raise InputError(
+            f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
+            "Resume with the same ones (--config), or begin anew with --overwrite."
+        )
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is a finished model's."""
+    return (folder / "model.json").is_file()
+
+
+def portable(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without what tells of the machine they were used on."""
+    return {key: value for key, value in settings.items() if key not in PLACES}
+
+
+def config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `config.toml` holds."""
+    return {task: {key: value for key, value in settings.items() if value is not None}}
+
+
+def tidy(folder: Path) -> None:
+    """Drop the checkpoints of finished work."""
+    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
+        checkpoint.unlink()
+
+
+def _written(path: Path) -> dict[str, Any] | None:
+    """The settings of the run in a folder; None where the file is not there, or not one of ours."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if found.keys() in ({"pretrain"}, {"discover"}) else None

@@ -1,0 +1,74 @@
+"""A folder belongs to one run: it is claimed, gone on with, overwritten, and holds nothing that is not its own."""
+
+import tomllib
+
+import pytest
+
+from newfound import files
+from newfound.discovery.folder import CHECKPOINT, RESULTS, finished, refuse, working
+from newfound.errors import InputError
+
+SETTINGS = {"known": "/home/ann/photos", "weights": "/home/ann/net.pt", "seed": 0, "size": None}
+
+
+def config(folder):
+    return tomllib.loads((folder / "config.toml").read_text())
+
+
+def work(folder, *made, task="pretrain", overwrite=False, resume=False, **other):
+    with working(folder, task, SETTINGS | other, overwrite=overwrite, resume=resume) as place:
+        before = {path.name for path in place.iterdir()}
+        (place / CHECKPOINT).touch()
+        for name in made:
+            files.write(place / name, name)
+    return before
+
+
+def test_while_a_model_is_made_its_settings_are_whole_and_when_it_is_done_they_name_no_place(tmp_path):
+    with working(tmp_path, "pretrain", SETTINGS, overwrite=False, resume=False) as folder:
+        assert config(folder) == {"pretrain": {"known": "/home/ann/photos", "weights": "/home/ann/net.pt", "seed": 0}}
+        files.write(folder / "model.json", "{}")
+    assert config(tmp_path) == {"pretrain": {"seed": 0}}
+    assert not any(b"ann" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_run_keeps_the_places_it_came_from(tmp_path):
+    work(tmp_path, "discovery.json", task="discover")
+    assert config(tmp_path)["discover"]["known"] == "/home/ann/photos"
+
+
+def test_a_finished_model_is_resumed_from_any_place_and_with_no_other_setting(tmp_path):
+    work(tmp_path, "model.json")
+    refuse(tmp_path, "pretrain", SETTINGS | {"known": "/elsewhere"}, overwrite=False, resume=True)
+    with pytest.raises(InputError, match=r"other settings \(seed\)"):
+        refuse(tmp_path, "pretrain", SETTINGS | {"seed": 1}, overwrite=False, resume=True)
+
+
+def test_an_interrupted_model_is_resumed_with_its_own_images_only(tmp_path):
+    work(tmp_path)
+    with pytest.raises(InputError, match=r"other settings \(known\)"):
+        refuse(tmp_path, "pretrain", SETTINGS | {"known": "/elsewhere"}, overwrite=False, resume=True)
+
+
+def test_to_begin_anew_and_to_go_on_at_once_is_refused_wherever_it_would_be(tmp_path):
+    for folder in (tmp_path, tmp_path / "none", None):
+        with pytest.raises(InputError, match="--overwrite begins anew, --resume goes on"):
+            refuse(folder, "pretrain", SETTINGS, overwrite=True, resume=True)
+
+
+def test_overwriting_leaves_nothing_that_could_be_taken_for_the_new_run_s(tmp_path):
+    work(tmp_path, *RESULTS, task="discover")
+    (tmp_path / f"stage-one-{CHECKPOINT}").touch()
+    before = work(tmp_path, "discovery.json", task="discover", overwrite=True, seed=1)
+    assert before == {"config.toml", "log.txt", "model"}
+    assert not any((tmp_path / "model").iterdir())
+    assert config(tmp_path)["discover"]["seed"] == 1
+
+
+def test_finished_work_has_no_checkpoint_even_when_it_was_stopped_between_the_two(tmp_path):
+    work(tmp_path, "discovery.json", task="discover")
+    assert not list(tmp_path.glob(f"*{CHECKPOINT}"))
+    (tmp_path / CHECKPOINT).touch()
+    assert finished(tmp_path, "discovery.json", resume=True) == tmp_path
+    assert not list(tmp_path.glob(f"*{CHECKPOINT}"))
+    assert finished(tmp_path, "discovery.json", resume=False) is None
