@@ -36,7 +36,7 @@ def verdict(case: Case, times: Times) -> tuple[str, str, str]:
 
 
 def main() -> None:
-    """A line a case. That both sides give the same result is checked before: an AssertionError tells if not."""
+    """One line per case. That both sides give the same result is checked before: an AssertionError tells if not."""
     torch.set_num_threads(1)
     began = time.perf_counter()
     line("ours / peer", "ours, ms", "peer, ms", "ratio", "asked", "")

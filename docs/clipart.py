@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from newfound import discover, files, pretrain
 from newfound.benchmark.summary import interval, spread
 from newfound.data.pictures import pictures
-from newfound.discovery.discover import numbered, versions
+from newfound.discovery.discover import versions
 from newfound.discovery.settings import Run, StageOne
 from newfound.functional.cluster import kmeans, semi_supervised_kmeans
 from newfound.functional.metrics import accuracy, gcd_accuracy
@@ -123,9 +123,8 @@ def runs(task: Task, model: Path, seed: int, epochs: int) -> Iterator[tuple[str,
     labels = pictures(task.known, labelled=True).labels  # held in their classes, which are numbered as in the truth
     for name, way in ways.items():
         run = Run(seed=seed, epochs=epochs, method=way.pop("method", Run().method))
-        found = discover(
-            unlabelled=task.pile, run=run, stage=StageOne(backbone="efficientnet-lite0"), truth=True, **way
-        )
+        stage = None if "model" in way else StageOne(backbone="efficientnet-lite0")
+        found = discover(unlabelled=task.pile, run=run, stage=stage, truth=True, **way)
         assert found.scores is not None
         assert found.truth is not None
         said = found.predict(task.later)
@@ -136,7 +135,7 @@ def runs(task: Task, model: Path, seed: int, epochs: int) -> Iterator[tuple[str,
             "known": found.scores["known accuracy"],
             "novel": found.scores["novel accuracy"],
             "named": found.scores["named accuracy"],
-            "with labelled": accuracy(*(torch.cat([labels, some]) for some in numbered(found, found.truth))),
+            "with labelled": accuracy(*(torch.cat([labels, some]) for some in found.numbered(found.truth))),
             "sure": found.scores["sure accuracy"],
             "unsure": found.scores["unsure"],
             "classes": len(found.centres),

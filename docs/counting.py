@@ -6,9 +6,9 @@
 Half of the classes are known, by half of their images; the others of these and the other classes are the pile. Three
 choices of the known classes each. Of CIFAR-100 the classes that nothing was chosen on. The drawings are those of the
 demonstration: 100 known kinds that a network learns, 10 others in the pile, three seeds. Prints the table and writes
-results/counting.json. The way of counting was chosen on the stamps, with other classes known, and the clip art had been
-counted before; the other four sets are new to it. EfficientNet-lite0, which looks at all but the drawings, was taught
-on ImageNet.
+results/counting.json. The way of counting was chosen on the stamps, with other classes known, and on known kinds of the
+drawings; the clip art had been counted before; the other sets are new to it. EfficientNet-lite0, which looks at all but
+the drawings, was taught on ImageNet.
 """
 
 import argparse
@@ -166,7 +166,7 @@ def table(found: pd.DataFrame) -> str:
     lines += [
         "",
         f"In {good} of {sets} sets most estimates are within 25 % of the truth, in {held} most intervals hold it. "
-        f"Off by {100 * off:.0f} % (root mean square of logs).",
+        f"The typical error is {100 * off:.0f} % (root mean square of log ratios).",
     ]
     return "\n".join(lines)
 

@@ -3,10 +3,12 @@
 #
 # You have images of some kinds in folders, and a pile that nobody has looked through: partly kinds you know, partly new
 # ones. Put your own two folders here and leave the second cell out: it writes drawings that come with newfound
-# (Google's *Quick, Draw!*, CC BY 4.0) as files, six known kinds, and a pile of three of these and three others.
+# (Google's *Quick, Draw!*, CC BY 4.0) as files: six known kinds, a pile of three of these and three others, and more of
+# the pile's kinds for later.
 
 # %%
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -16,12 +18,13 @@ import newfound
 from newfound.data.sources import doodles
 
 place = Path(tempfile.mkdtemp())
-known, pile = place / "known", place / "pile"
+known, pile, later = place / "known", place / "pile", place / "later"
 
 # %%
 drawings = doodles("spare")
-for kind, first, folder in [(kind, 0, known) for kind in range(6)] + [(kind, 20, pile) for kind in range(3, 9)]:
-    for number in range(first, first + 20):
+parts = [(known, range(6), range(20)), (pile, range(3, 9), range(20, 40)), (later, range(3, 9), range(40, 50))]
+for folder, kinds, numbers in parts:
+    for kind, number in product(kinds, numbers):
         file = folder / drawings.classes[kind] / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(drawings.pixels[100 * kind + number, 0].numpy()).resize((112, 112)).save(file)
@@ -49,8 +52,8 @@ table[["path", "class", "kind", "confidence", "newness", "guess"]].sample(8, ran
 pd.crosstab(table["path"].str.split("/").str[0].rename("really"), table["class"].rename("found"))
 
 # %% [markdown]
-# Where you cannot say how many new kinds there are, leave `classes` out. The number is then estimated, and an interval
-# says how well it could be; with as few images as here it is wide, and the report shows the curve it comes from.
+# Where you cannot say how many new kinds there are, leave `classes` out. The number is then estimated, with an
+# interval. With as few images as here it is a rough guess (there are three); the report shows the curves it comes from.
 
 # %%
 guess = newfound.discover(known=known, unlabelled=pile, run=newfound.Run(epochs=0))
@@ -64,5 +67,4 @@ print(guess.facts["classes"])
 largest = run.summary().query("kind == 'new'")["class"].iloc[0]
 run.rename(largest, "my new kind")
 run.save(place / "run")
-later = newfound.Discovery.load(place / "run").predict(pile)
-later["class"].value_counts()
+newfound.Discovery.load(place / "run").predict(later)["class"].value_counts()

@@ -96,7 +96,7 @@ def test_the_notebook_is_its_script_executed_and_the_script_runs(tmp_path):
         [sys.executable, script], capture_output=True, text=True, env=os.environ | caches, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\d+ new, estimated, of \d+ classes in all", done.stdout)
+    assert re.search(r"\d+ new, estimated \(\d+ to \d+; ", done.stdout)
     assert len(list(tmp_path.rglob("assignments.csv"))) == 1
 
 
