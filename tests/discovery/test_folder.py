@@ -8,7 +8,7 @@ from newfound import files
 from newfound.discovery.folder import CHECKPOINT, RESULTS, finished, refuse, working
 from newfound.errors import InputError
 
-SETTINGS = {"known": "/home/ann/photos", "weights": "/home/ann/net.pt", "seed": 0, "size": None}
+SETTINGS = {"known": "anns/photos", "weights": "anns/net.pt", "seed": 0, "size": None}
 
 
 def config(folder):
@@ -26,7 +26,7 @@ def work(folder, *made, task="pretrain", overwrite=False, resume=False, **other)
 
 def test_while_a_model_is_made_its_settings_are_whole_and_when_it_is_done_they_name_no_place(tmp_path):
     with working(tmp_path, "pretrain", SETTINGS, overwrite=False, resume=False) as folder:
-        assert config(folder) == {"pretrain": {"known": "/home/ann/photos", "weights": "/home/ann/net.pt", "seed": 0}}
+        assert config(folder) == {"pretrain": {"known": "anns/photos", "weights": "anns/net.pt", "seed": 0}}
         files.write(folder / "model.json", "{}")
     assert config(tmp_path) == {"pretrain": {"seed": 0}}
     assert not any(b"ann" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -34,12 +34,12 @@ def test_while_a_model_is_made_its_settings_are_whole_and_when_it_is_done_they_n
 
 def test_a_run_keeps_the_places_it_came_from(tmp_path):
     work(tmp_path, "discovery.json", task="discover")
-    assert config(tmp_path)["discover"]["known"] == "/home/ann/photos"
+    assert config(tmp_path)["discover"]["known"] == "anns/photos"
 
 
 def test_a_finished_model_is_resumed_from_any_place_and_with_no_other_setting(tmp_path):
     work(tmp_path, "model.json")
-    refuse(tmp_path, "pretrain", SETTINGS | {"known": "/elsewhere"}, overwrite=False, resume=True)
+    refuse(tmp_path, "pretrain", SETTINGS | {"known": "elsewhere"}, overwrite=False, resume=True)
     with pytest.raises(InputError, match=r"other settings \(seed\)"):
         refuse(tmp_path, "pretrain", SETTINGS | {"seed": 1}, overwrite=False, resume=True)
 
@@ -47,7 +47,7 @@ def test_a_finished_model_is_resumed_from_any_place_and_with_no_other_setting(tm
 def test_an_interrupted_model_is_resumed_with_its_own_images_only(tmp_path):
     work(tmp_path)
     with pytest.raises(InputError, match=r"other settings \(known\)"):
-        refuse(tmp_path, "pretrain", SETTINGS | {"known": "/elsewhere"}, overwrite=False, resume=True)
+        refuse(tmp_path, "pretrain", SETTINGS | {"known": "elsewhere"}, overwrite=False, resume=True)
 
 
 def test_to_begin_anew_and_to_go_on_at_once_is_refused_wherever_it_would_be(tmp_path):
