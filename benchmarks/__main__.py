@@ -42,7 +42,7 @@ def main() -> None:
     line("ours / peer", "ours, ms", "peer, ms", "ratio", "asked", "")
     with threadpool_limits(1):
         for case in itertools.chain.from_iterable(suite() for suite in SUITES):
-            times = beside(case.ours, case.peer, case.repeats, case.calls)
+            times = beside(case)
             line(case.name, f"{1000 * times.ours:.2f}", f"{1000 * times.peer:.2f}", *verdict(case, times))
     features.discovering()
     print("\nProcessor time of one thread, medians; ratio: the peer's time over ours, or where at most so much was")

@@ -33,23 +33,25 @@ class Case(NamedTuple):
     calls: int = 1
 
 
-def beside(ours: Work, peer: Work, repeats: int, calls: int = 1) -> Times:
+def beside(case: Case) -> Times:
     """Each side once to warm up, then in turn, and in turn the one or the other first.
 
     Seconds are those of the processor, not of the wall: other programs do not count. Work is done by one thread.
     """
-    seconds(ours, calls), seconds(peer, calls)
+    calls = case.calls
+    seconds(case.ours, calls), seconds(case.peer, calls)
     pairs = []
-    for turn in range(repeats):
+    for turn in range(case.repeats):
         if turn % 2:
-            theirs, own = seconds(peer, calls), seconds(ours, calls)
+            theirs, own = seconds(case.peer, calls), seconds(case.ours, calls)
         else:
-            own, theirs = seconds(ours, calls), seconds(peer, calls)
+            own, theirs = seconds(case.ours, calls), seconds(case.peer, calls)
         pairs.append((own, theirs, theirs / own))
     return Times(*(statistics.median(column) for column in zip(*pairs, strict=True)))
 
 
-def seconds(work: Work, calls: int = 1) -> float:
+def seconds(work: Work, calls: int) -> float:
+    """Of one call."""
     began = time.process_time()
     for _ in range(calls):
         work()

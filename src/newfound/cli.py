@@ -63,7 +63,6 @@ def demo(
 
     from newfound.benchmark.demo import comparison, demonstrate, write_results
 
-    output = output.expanduser()
     with _telling() as progress:
         rows = demonstrate(output, everything=everything, seeds=seeds, command=_command(), progress=progress)
     if seeds > 1:
@@ -187,7 +186,6 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
     from newfound import files
     from newfound.discovery.result import Discovery, csv_text
 
-    output = output.expanduser()
     if output.is_dir():
         raise InputError(f"{output} is a folder; the classes are written to a CSV file. Give its name with -o.")
     if output.exists() and not overwrite:
@@ -215,7 +213,6 @@ def report(run: Path) -> None:
     from newfound.discovery.pages import write_report
     from newfound.discovery.result import Discovery
 
-    run = run.expanduser()
     write_report(Discovery.load(run), run / "report.html")
     _say(f"Report: {run / 'report.html'}")
 
@@ -255,8 +252,7 @@ def benchmark(
     from newfound.benchmark.run import found, table
 
     which = table(stages, dataset, split, budget)
-    place, output = found(which, data and data.expanduser()), output.expanduser()
-    keep = keep and keep.expanduser()
+    place = found(which, data)
     with _telling() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
 
@@ -281,7 +277,6 @@ def data(dataset: str, *, output: Folder = Path("data")) -> None:
     """
     from newfound.data.download import download
 
-    output = output.expanduser()
     _say(f"{dataset} is in {download(dataset, output)}. Next: newfound benchmark two-stage --data {output} …")
 
 
@@ -341,8 +336,7 @@ def figure(kind: Literal["tsne", "spacing"], run: Path, *others: Path, output: F
     """
     from newfound.discovery.figures import draw
 
-    runs = [place.expanduser() for place in (run, *others)]
-    _say(" and ".join(str(path) for path in draw(kind, runs, output.expanduser())))
+    _say(" and ".join(str(path) for path in draw(kind, [run, *others], output)))
 
 
 @app.meta.default
@@ -363,7 +357,7 @@ def _launch(
                 f"The settings file {config} cannot be read ({error}). Check the path and the file."
             ) from error
         app.config = [Toml(config)]
-    app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    app([_at_home(word) for word in tokens], exit_on_error=False, print_error=False, result_action="return_value")
 
 
 def main() -> None:
@@ -400,6 +394,12 @@ def _first() -> bool:
 def _say(text: str) -> None:
     if _first():
         print(text)
+
+
+def _at_home(word: str) -> str:
+    """A word of the command line with its ~ as some shells would have written it, others not: after `=`, in quotes."""
+    flag, equals, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
+    return f"{flag}{equals}{Path(value).expanduser()}" if f"{value}/".startswith("~/") else word
 
 
 def _command() -> str:

@@ -4,7 +4,6 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -69,7 +68,6 @@ def pretrain(
     check_device(device)
     source = known if isinstance(known, Images) else pictures(known, labelled=True)
     check_labelled(source)
-    check_arrays([source] if isinstance(source, Images) else [])
     eye = chosen(stage, None, [source], labelled=True)
     if eye is not None and similarity:
         raise InputError(f"--similarity is learnt from pixels, and {eye.name} gives features. Take --backbone {OWN}.")
@@ -198,7 +196,6 @@ def discover(
         raise InputError(f"The model is taught already, so {flags} would change nothing. Leave it out, or the model.")
     if taught is not None:
         check_labelled(taught)
-    check_arrays([source for source in (pile, taught) if isinstance(source, Images)], start)
     check_method(
         run.method,
         labelled=taught is not None,
@@ -314,20 +311,6 @@ def check_labelled(images: Collection | Pictures) -> None:
     there = set(images.labels.tolist())
     if empty := [name for label, name in enumerate(images.classes) if label not in there]:
         raise InputError(f"Known classes without an image: {listing(map(repr, empty))}. Add one, or leave them out.")
-
-
-def check_arrays(arrays: Sequence[Images], model: Model | None = None) -> None:
-    """Refuse images in memory that our own network cannot see together: they are not resized."""
-    sizes = sorted({tuple(images.pixels.shape[2:]) for images in arrays})
-    shown = " and ".join(f"{height} × {width}" for height, width in sizes)
-    if any(height != width for height, width in sizes):
-        raise InputError(f"The images in memory are {shown} pixels. Needed: square ones. Pad or crop them.")
-    if len(sizes) > 1:
-        raise InputError(f"The images in memory are {shown} pixels. Needed: one size for all. Resize them.")
-    if sizes and model is not None and sizes[0] != (model.size, model.size):
-        raise InputError(
-            f"The images in memory are {shown} pixels, the model sees {model.size} × {model.size}. Resize them."
-        )
 
 
 def _place(source: Any) -> str | None:

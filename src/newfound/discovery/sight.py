@@ -32,10 +32,11 @@ def chosen(stage: StageOne, model: Model | None, sources: Sequence[Images | Pict
 
     Our own must be taught by labelled images; a model that was given has made the choice already.
     """
-    pixels = any(isinstance(source, Images) for source in sources)
+    pixels = [source for source in sources if isinstance(source, Images)]
+    if pixels and model is not None and model.trunk is not None:
+        raise InputError(in_memory(model.trunk.name))
+    check_arrays(pixels, model)
     if model is not None:
-        if pixels and model.trunk is not None:
-            raise InputError(in_memory(model.trunk.name))
         return model.trunk
     name = stage.backbone
     if pixels:
@@ -62,6 +63,20 @@ def chosen(stage: StageOne, model: Model | None, sources: Sequence[Images | Pict
             "others have taught (`newfound backbones`)."
         )
     return None
+
+
+def check_arrays(arrays: Sequence[Images], model: Model | None) -> None:
+    """Refuse images in memory that our own network cannot see together: they are not resized."""
+    sizes = sorted({tuple(images.pixels.shape[2:]) for images in arrays})
+    shown = " and ".join(f"{height} × {width}" for height, width in sizes)
+    if any(height != width for height, width in sizes):
+        raise InputError(f"The images in memory are {shown} pixels. Needed: square ones. Pad or crop them.")
+    if len(sizes) > 1:
+        raise InputError(f"The images in memory are {shown} pixels. Needed: one size for all. Resize them.")
+    if sizes and model is not None and sizes[0] != (model.size, model.size):
+        raise InputError(
+            f"The images in memory are {shown} pixels, the model sees {model.size} × {model.size}. Resize them."
+        )
 
 
 def width(sources: Iterable[Pictures]) -> int:
