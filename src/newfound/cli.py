@@ -1,31 +1,17 @@
 """The commands. Nothing heavy is imported before one of them runs."""
 
-import logging
-import math
-import os
 import shlex
 import sys
 import tomllib
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from cyclopts.config import Toml
 
+from newfound import console
 from newfound.discovery.settings import Run, StageOne
 from newfound.errors import InputError, counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pandas import DataFrame
-    from rich.progress import TaskID
-
-WORD = 12
-"""Letters of a word that is never broken in a table."""
 
 app = App(
     name="newfound",
@@ -63,14 +49,16 @@ def demo(
 
     from newfound.benchmark.demo import comparison, demonstrate, write_results
 
-    with _telling() as progress:
+    with console.show_progress() as progress:
         rows = demonstrate(output, everything=everything, seeds=seeds, command=_command(), progress=progress)
     if seeds > 1:
         command = f"newfound demo{' --all' * everything} --seeds {seeds}"  # where the run went does not matter
         write_results(rows, Path("results/demo.json"), command)
     columns = ["1000 drawings of 10 unknown kinds", "accuracy", "NMI"]
-    _table(pd.DataFrame(comparison(rows.to_dict("records")), columns=columns), f"mean of {counted(seeds, 'seed')}")
-    _say(f"Report: {output / 'report.html'}")
+    console.table(
+        pd.DataFrame(comparison(rows.to_dict("records")), columns=columns), f"mean of {counted(seeds, 'seed')}"
+    )
+    console.say(f"Report: {output / 'report.html'}")
 
 
 @app.command
@@ -100,7 +88,7 @@ def pretrain(
     """
     from newfound.discovery.discover import pretrain as run
 
-    with _telling() as progress:
+    with console.show_progress() as progress:
         run(
             known,
             output=output,
@@ -112,7 +100,7 @@ def pretrain(
             resume=resume,
             progress=progress,
         )
-    _say(f"The model is in {output}. Next: newfound discover --model {output} --unlabelled DIR -o run/")
+    console.say(f"The model is in {output}. Next: newfound discover --model {output} --unlabelled DIR -o run/")
 
 
 @app.command
@@ -146,7 +134,7 @@ def discover(
     """
     from newfound.discovery.discover import discover as start
 
-    with _telling() as progress:
+    with console.show_progress() as progress:
         found = start(
             unlabelled=unlabelled,
             classes=None if classes == "auto" else classes,
@@ -163,12 +151,14 @@ def discover(
         )
     summary = found.summary()
     narrow = summary.drop(columns=["share", "newness"])  # they are in classes.csv
-    _table(narrow, f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.paths), 'image')}")
+    console.table(narrow, f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.paths), 'image')}")
     if "classes" in found.facts:
-        _say(f"Classes: {found.facts['classes']}.")
+        console.say(f"Classes: {found.facts['classes']}.")
     if found.scores:
-        _say("Against the truth: " + ", ".join(f"{k} {v:.3f}" for k, v in found.scores.items() if isinstance(v, float)))
-    _say(f"Report: {output / 'report.html'}")
+        console.say(
+            "Against the truth: " + ", ".join(f"{k} {v:.3f}" for k, v in found.scores.items() if isinstance(v, float))
+        )
+    console.say(f"Report: {output / 'report.html'}")
 
 
 @app.command
@@ -196,9 +186,9 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
         for number, (table, skipped) in enumerate(found.predictions(images)):
             file.write(csv_text(table, header=number == 0).encode())
             count, left = count + len(table), [*left, *skipped]
-    _say(f"The {'class' if count == 1 else 'classes'} of {counted(count, 'image')}: {output}")
+    console.say(f"The {'class' if count == 1 else 'classes'} of {counted(count, 'image')}: {output}")
     for name in left:
-        _say(f"left out: {name}")
+        console.say(f"left out: {name}")
 
 
 @app.command
@@ -214,7 +204,7 @@ def report(run: Path) -> None:
     from newfound.discovery.result import Discovery
 
     write_report(Discovery.load(run), run / "report.html")
-    _say(f"Report: {run / 'report.html'}")
+    console.say(f"Report: {run / 'report.html'}")
 
 
 @app.command
@@ -253,16 +243,16 @@ def benchmark(
 
     which = table(stages, dataset, split, budget)
     place = found(which, data)
-    with _telling() as progress:
+    with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
 
     from newfound.benchmark.summary import summary
 
     if not path.is_file():
-        _say("No row is finished: another process is at them.")
+        console.say("No row is finished: another process is at them.")
         return
-    _table(summary(path), f"{which.name}: mean over seeds, unlabelled training images")
-    _say(f"Results: {path}")
+    console.table(summary(path), f"{which.name}: mean over seeds, unlabelled training images")
+    console.say(f"Results: {path}")
 
 
 @app.command
@@ -277,7 +267,7 @@ def data(dataset: str, *, output: Folder = Path("data")) -> None:
     """
     from newfound.data.download import download
 
-    _say(f"{dataset} is in {download(dataset, output)}. Next: newfound benchmark two-stage --data {output} …")
+    console.say(f"{dataset} is in {download(dataset, output)}. Next: newfound benchmark two-stage --data {output} …")
 
 
 @app.command
@@ -288,7 +278,7 @@ def methods() -> None:
     """
     from newfound.benchmark.summary import listing
 
-    _table(listing().drop(columns="before"), "Methods; add one to another with +, as in ncl+spacing")
+    console.table(listing().drop(columns="before"), "Methods; add one to another with +, as in ncl+spacing")
 
 
 @app.command
@@ -303,8 +293,12 @@ def backbones() -> None:
     from newfound.networks.resnet import OWN
 
     rows = [(OWN, "learns from your labelled images", 32), *usable()]
-    _table(pd.DataFrame(rows, columns=["backbone", "weights", "pixels"]), "Backbones whose weights are on this machine")
-    _say("Any pretrained network of timm's works too: by its name where there is a network, or with --weights FILE.")
+    console.table(
+        pd.DataFrame(rows, columns=["backbone", "weights", "pixels"]), "Backbones whose weights are on this machine"
+    )
+    console.say(
+        "Any pretrained network of timm's works too: by its name where there is a network, or with --weights FILE."
+    )
 
 
 @app.command
@@ -318,7 +312,7 @@ def doctor() -> None:
     from newfound.discovery.doctor import examine
 
     rows = [("ok" if finding.fine else "amiss", finding.what, finding.found) for finding in examine(Path.cwd())]
-    _table(pd.DataFrame(rows, columns=["", "what", "found"]), "This machine")
+    console.table(pd.DataFrame(rows, columns=["", "what", "found"]), "This machine")
 
 
 @app.command
@@ -336,7 +330,7 @@ def figure(kind: Literal["tsne", "spacing"], run: Path, *others: Path, output: F
     """
     from newfound.discovery.figures import draw
 
-    _say(" and ".join(str(path) for path in draw(kind, [run, *others], output)))
+    console.say(" and ".join(str(path) for path in draw(kind, [run, *others], output)))
 
 
 @app.meta.default
@@ -386,16 +380,6 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _first() -> bool:
-    """Whether this process talks; asked before torch is loaded."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-def _say(text: str) -> None:
-    if _first():
-        print(text)
-
-
 def _at_home(word: str) -> str:
     """A word of the command line with its ~ as some shells would have written it, others not: after `=`, in quotes."""
     flag, equals, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
@@ -405,68 +389,3 @@ def _at_home(word: str) -> str:
 def _command() -> str:
     """What was typed, as text that can be written: a path may be none."""
     return shlex.join(["newfound", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
-
-
-def _table(rows: "DataFrame", title: str) -> None:
-    """Print a table to a person."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    if not _first():
-        return
-    console, table = Console(emoji=False), Table(title=title)
-    text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
-    columns = [[str(column), *text[column]] for column in text.columns]
-    sides: list[Literal["left", "right"]] = [
-        "right" if rows[column].dtype.kind in "if" else "left" for column in rows.columns
-    ]
-    for (head, *_), side, width in zip(columns, sides, _widths(columns, console.width), strict=True):
-        table.add_column(head, justify=side, overflow="fold", min_width=width, max_width=width)
-    for row in text.itertuples(index=False):
-        table.add_row(*map(escape, row))
-    console.print(table, crop=False)  # where it cannot fit, nothing is lost
-
-
-def _widths(columns: list[list[str]], room: int) -> list[int]:
-    """How wide columns of a table may be that is to fit: the widest gives way first, as long as no word is broken.
-
-    What stands in the first column is never broken; a word as long as a path may be.
-    """
-    widths = [max(map(len, cells)) for cells in columns]
-    least = [max((len(word) for word in " ".join(cells).split() if len(word) <= WORD), default=1) for cells in columns]
-    least[0] = widths[0]
-    while sum(widths) + 3 * len(widths) + 1 > room and (able := [i for i, w in enumerate(widths) if w > least[i]]):
-        widths[max(able, key=lambda i: widths[i])] -= 1
-    return widths
-
-
-@contextmanager
-def _telling() -> "Iterator[Callable[[str, int, dict[str, float]], None]]":
-    """Show what is going on: log lines, and a progress bar for every stage."""
-    from rich.console import Console
-    from rich.logging import RichHandler
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, quiet=not _first(), emoji=False)
-    handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
-    log = logging.getLogger("newfound")
-    log.setLevel(logging.INFO)
-    log.addHandler(handler)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bars = Progress(
-        *columns, console=console, speed_estimate_period=math.inf
-    )  # an epoch may take longer than rich waits
-    try:
-        with bars, warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: log.warning(str(message))  # without a place in our code
-            tasks: dict[str, TaskID] = {}
-
-            def progress(stage: str, epochs: int, row: dict[str, float]) -> None:
-                if stage not in tasks:
-                    tasks[stage] = bars.add_task(stage, total=epochs)
-                bars.update(tasks[stage], completed=int(row["epoch"]))
-
-            yield progress
-    finally:
-        log.removeHandler(handler)

@@ -1,0 +1,53 @@
+"""What a person sees of a command."""
+
+import pandas as pd
+import pytest
+from rich.cells import cell_len
+
+from newfound import console
+
+SUMMARY = pd.DataFrame(
+    {
+        "class": [1, 2],
+        "name": ["new-1", "Seestern :dog: [red] 海星"],
+        "kind": ["new", "known"],
+        "size": [120, 30],
+        "unsure": [3, 4],
+        "coherence": [0.93451, 0.5],
+        "nearest": ["Seestern", "new-1"],
+        "exemplar": ["dive7/long/path/IMG_20211201.jpg", "a.png"],
+    }
+)
+
+
+def printed(capsys, monkeypatch, columns, rows=SUMMARY):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    console.table(rows, "title")
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_a_table_fits_the_screen_and_no_word_is_broken_but_a_path(capsys, monkeypatch, columns):
+    said = printed(capsys, monkeypatch, columns)
+    assert max(map(cell_len, said.splitlines())) <= columns
+    assert all(word in said for word in ("coherence", "unsure", "Seestern", "0.935", ":dog:", "[red]", "海星"))
+
+
+def test_where_a_table_cannot_fit_nothing_is_cut_off(capsys, monkeypatch):
+    said = printed(capsys, monkeypatch, 40)
+    assert all(word in said for word in [*SUMMARY.columns, "Seestern"])
+
+
+def test_the_first_column_stands_on_one_line_and_a_table_without_rows_has_its_head(capsys, monkeypatch):
+    long = "pairs+spacing:aligned and more than twelve letters"
+    assert long in printed(capsys, monkeypatch, 60, pd.DataFrame({"method": [long], "paper": ["a word " * 20]}))
+    assert "coherence" in printed(capsys, monkeypatch, 80, SUMMARY[:0])
+
+
+def test_of_several_processes_the_first_talks(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    console.say("a line")
+    assert printed(capsys, monkeypatch, 80) == ""
+    monkeypatch.setenv("RANK", "0")
+    console.say("a line")
+    assert capsys.readouterr().out == "a line\n"
