@@ -17,7 +17,8 @@ from newfound.data.batches import Data, Dataset
 from newfound.data.maps import Maps
 from newfound.methods import rs
 from newfound.methods.base import Method, Sum
-from newfound.methods.spacing import PRESETS, Spacing, SpacingLoss
+from newfound.methods.spacing import Spacing
+from newfound.methods.spacing_loss import PRESETS, SpacingLoss
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet

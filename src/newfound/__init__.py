@@ -19,7 +19,7 @@ _PUBLIC = {
     "Run": "newfound.discovery.settings",
     "Spacing": "newfound.methods.spacing",
     "SpacingClustering": "newfound.estimators",
-    "SpacingLoss": "newfound.methods.spacing",
+    "SpacingLoss": "newfound.methods.spacing_loss",
     "StageOne": "newfound.discovery.settings",
     "Sum": "newfound.methods.base",
     "arrays": "newfound.data.sources",

@@ -130,12 +130,12 @@ class Training:
     trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
     few: int = 0  # classes in a batch, the same number of images of each; 0: images as they come
 
-    def at(self, epochs: int, rate: float, batch: int) -> "Training":
-        """The same for somebody's own images: every stage learns, at a constant rate. What trains nothing, as k-means,
-        goes on to train nothing.
+    def at(self, epochs: int, rate: float, batch: int, schedule: Callable[[float], float] = constant) -> "Training":
+        """The same for somebody's own images: every stage learns. What trains nothing, as k-means, goes on to train
+        nothing.
         """
         epochs = epochs if self.epochs else 0
-        return replace(self, epochs=epochs, rate=rate, batch=batch, schedule=constant, trains=ALL)
+        return replace(self, epochs=epochs, rate=rate, batch=batch, schedule=schedule, trains=ALL)
 
     def settings(self) -> dict[str, Any]:
         """The same as values that JSON can hold, the schedule as text; equal settings, equal text, in every process.

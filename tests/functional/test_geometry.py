@@ -11,6 +11,7 @@ import sklearn.manifold
 import torch
 
 from newfound.functional.geometry import (
+    affine_fit,
     covariance,
     distances,
     drift,
@@ -21,6 +22,7 @@ from newfound.functional.geometry import (
     means,
     nearest,
     principal,
+    principal_axes,
     simplex,
     smacof,
     stress,
@@ -586,6 +588,81 @@ def test_points_in_one_place_have_principal_coordinates_0_in_their_dtype():
     assert coordinates.dtype == torch.float32
     assert not coordinates.any()
     assert not coordinates.requires_grad
+
+
+@pytest.mark.parametrize(("n", "dim", "k"), [(50, 8, 3), (6, 20, 4)])
+def test_principal_axes_are_those_of_scikit_learn_but_for_their_signs(n, dim, k):
+    x = gaussian(n, dim) @ gaussian(dim, dim, seed=1) + 5
+    expected = sklearn.decomposition.PCA(k).fit(x.numpy())
+    centre, V = principal_axes(x, k)
+    torch.testing.assert_close(centre, torch.from_numpy(expected.mean_))
+    turns = torch.from_numpy(expected.components_) @ V
+    torch.testing.assert_close(turns.abs(), torch.eye(k, dtype=torch.float64))
+    torch.testing.assert_close((x - centre) @ V, principal(x, k))
+
+
+@pytest.mark.parametrize(("n", "dim", "filled"), [(30, 3, 3), (4, 9, 3)])
+def test_principal_axes_beyond_those_that_points_fill_are_0(n, dim, filled):
+    _, V = principal_axes(gaussian(n, dim), 5)
+    torch.testing.assert_close(V.T @ V, torch.diag((torch.arange(5) < filled).double()))
+    assert not V[:, filled:].any()
+
+
+# Latents before and after
+
+
+@pytest.mark.parametrize("shrink", [0.0, 0.5])
+def test_an_affine_fit_is_that_of_scipy_on_rows_added_for_the_ridge(shrink):
+    before, after = gaussian(40, 5) + 3, gaussian(40, 5, seed=1)
+    A, b = affine_fit(before, after, shrink)
+    weight = math.sqrt(shrink * sum(float(((column - column.mean()) ** 2).sum()) for column in before.T) / 5)
+    rows = torch.cat([torch.cat([before, torch.ones(40, 1)], 1), weight * torch.eye(5, 6)]).double()
+    targets = torch.cat([after, weight * torch.eye(5, dtype=torch.float64)])
+    solution = torch.from_numpy(scipy.linalg.lstsq(rows.numpy(), targets.numpy())[0])
+    torch.testing.assert_close(A, solution[:5])
+    torch.testing.assert_close(b, solution[5])
+
+
+def test_a_map_that_is_affine_is_found_and_holds_far_from_the_points_too():
+    before, M, shift = gaussian(40, 6), gaussian(6, 6, seed=1), gaussian(6, seed=2)
+    A, b = affine_fit(before, before @ M + shift, shrink=0.0)
+    torch.testing.assert_close(A, M)
+    torch.testing.assert_close(b, shift)
+
+
+@pytest.mark.parametrize("shrink", [0.0, 1e-3])
+def test_directions_that_no_point_fills_are_left_as_they_are(shrink):
+    before = gaussian(40, 5)
+    before[:, 3:] = torch.tensor([2.0, 7.0])
+    after = before * torch.tensor([2.0, 3.0, 0.5, 1.0, 1.0]) + torch.tensor([0.0, 1.0, 0.0, 0.0, 4.0])
+    A, b = affine_fit(before, after, shrink)
+    torch.testing.assert_close(A[3:], torch.eye(5, dtype=torch.float64)[3:])
+    torch.testing.assert_close(before.mean(0) @ A + b, after.mean(0))
+    torch.testing.assert_close(b[3:], torch.tensor([0.0, 4.0], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("shrink", [0.0, 1e-3])
+def test_points_in_one_place_tell_a_shift_and_nothing_else(n, shrink):
+    A, b = affine_fit(torch.ones(n, 3), torch.full((n, 3), 3.0), shrink)
+    assert torch.equal(A, torch.eye(3))
+    assert b.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_strong_ridge_leaves_nothing_but_the_shift_of_the_mean():
+    before, after = gaussian(40, 5), gaussian(40, 5, seed=1)
+    A, b = affine_fit(before, after, shrink=1e12)
+    torch.testing.assert_close(A, torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(b, after.mean(0) - before.mean(0))
+
+
+def test_an_affine_fit_is_worked_out_exactly_whatever_the_dtype_and_carries_no_gradient():
+    before, M = gaussian(40, 6).float() + 1000, gaussian(6, 6, seed=1)
+    after = (before.double() @ M).float()
+    A, b = affine_fit(before.requires_grad_(), after, shrink=0.0)
+    assert A.dtype == b.dtype == torch.float32
+    assert not A.requires_grad
+    torch.testing.assert_close(A.double(), M, rtol=1e-3, atol=1e-3)
 
 
 def test_a_covariance_of_nothing_leaves_everything_as_it_is():

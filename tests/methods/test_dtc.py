@@ -93,7 +93,11 @@ def naive_run(name):
     backbone, method = make_backbone(), make_method(name)  # the method gives initial weights alone
     bottleneck, centres = method.bottleneck, method.centres
     with torch.no_grad():
-        start = principal(backbone(images(None, None, 0)), K)
+        z = backbone(images(None, None, 0))
+        start = principal(z, K)
+        solution = torch.linalg.lstsq(torch.cat([z, torch.ones(ROWS, 1)], dim=1), start).solution
+        bottleneck.weight.copy_(solution[:-1].T)  # ours: the authors leave both as they were drawn
+        bottleneck.bias.copy_(solution[-1])
         centres.copy_(kmeans(start, K, Now(0, 0, EPOCHS).random("dtc")).centres)
         p = naive_target(naive_q(start, centres))
     optimizer = torch.optim.SGD([*backbone.parameters(), *bottleneck.parameters(), centres], 0.1, momentum=0.9)
@@ -205,9 +209,36 @@ def test_the_start_is_k_means_on_principal_components():
     method.before_epoch(lambda: survey, now)
     x = principal(survey.features, K)
     centres = kmeans(x, K, now.random("dtc")).centres
-    assert torch.equal(method.centres, centres)
+    torch.testing.assert_close(method.centres, centres, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(method.targets, naive_target(naive_q(x, centres)), rtol=1e-10, atol=0)
     assert method.centres.requires_grad
+
+
+def test_the_bottleneck_starts_at_the_principal_directions_of_the_unlabelled_images():
+    labels = torch.full((ROWS,), -1)
+    labels[::3] = 0  # labelled images would turn the directions
+    features = torch.where(labels[:, None] < 0, 1.0, 10.0) * rand(ROWS, DIM, key="survey") + 100
+    method, x = make_method("pi", make_problem(labelled=True)), features[labels < 0]
+    method.before_epoch(lambda: Survey(features, labels), Now(5, 0, EPOCHS))
+    torch.testing.assert_close(method.bottleneck(x), principal(x, K), rtol=1e-10, atol=1e-10)
+    assert method.bottleneck.weight.requires_grad
+    assert method.bottleneck.bias.requires_grad
+
+
+def test_a_method_that_has_started_says_at_once_what_its_targets_sharpen():
+    method, survey = make_method("pi"), make_survey()
+    method.before_epoch(lambda: survey, Now(5, 0, EPOCHS))
+    q = method.logits(survey.features).exp()
+    torch.testing.assert_close(method.targets, naive_target(q.detach()), rtol=1e-10, atol=0)
+    assert torch.equal(q.argmax(1), method.targets.argmax(1))
+
+
+def test_only_the_start_sets_the_bottleneck():
+    method = make_method("pi")
+    for epoch in range(EPOCHS):
+        before = method.bottleneck.weight.clone()
+        method.before_epoch(make_survey, Now(0, epoch, EPOCHS))
+        assert torch.equal(before, method.bottleneck.weight) == (epoch > 0)
 
 
 @pytest.mark.parametrize(("name", "surveyed"), [("pi", [0, 2, 3, 6]), ("tep", [0, *range(2, EPOCHS)])])
@@ -361,6 +392,9 @@ def test_more_classes_than_dimensions_are_welcome():
     survey = Survey(rand(40, 2, key="flat"), torch.full((40,), -1))
     method.before_epoch(lambda: survey, Now(0, 0, EPOCHS))
     assert not method.centres[:, 2:].any()
+    said = method.bottleneck(survey.features)
+    torch.testing.assert_close(said[:, :2], principal(survey.features, 2), rtol=1e-10, atol=1e-10)
+    assert not said[:, 2:].any()
     assert method.targets.sum(1).tolist() == pytest.approx([1.0] * 40)
     assert len(method.targets.argmax(1).unique()) == 5
 
@@ -398,7 +432,7 @@ def test_before_its_start_the_loss_is_0_with_a_gradient():
     assert latents[0].z.grad.isfinite().all()
 
 
-def test_the_warm_up_teaches_the_random_bottleneck_what_k_means_said():
+def test_the_warm_up_makes_the_bottleneck_as_sure_as_k_means_targets():
     method, groups = make_method("pi"), torch.arange(ROWS) % K
     survey = Survey(
         4 * torch.eye(K, DIM, dtype=torch.float64)[groups] + rand(ROWS, DIM, key="x"), torch.full((ROWS,), -1)
@@ -407,10 +441,14 @@ def test_the_warm_up_teaches_the_random_bottleneck_what_k_means_said():
     method.before_epoch(lambda: survey, now)
     batch, latents = Batch([], survey.labels, torch.arange(ROWS), {}), [Latents(survey.features)] * 2
     optimizer = torch.optim.SGD(method.parameters(), 0.1, momentum=0.9)
+    losses = []
     for _ in range(200):
         optimizer.zero_grad()
-        method(latents, batch, now)["sharpening"].backward()
+        loss = method(latents, batch, now)["sharpening"]
+        loss.backward()
         optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
     said = method.logits(survey.features).argmax(1)
     assert torch.equal(said, method.targets.argmax(1))
     assert len({(int(a), int(b)) for a, b in zip(said, groups, strict=True)}) == K

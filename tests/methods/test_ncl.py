@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from newfound.methods import ncl
+from newfound.methods import METHODS, ncl
 from newfound.methods.ncl import HardNegatives, Neighbours
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
@@ -246,3 +246,96 @@ def test_discovery_leaves_the_models_own_head_alone():
         for parameter in method.parameters():
             parameter.add_(1)
     assert torch.equal(model.head.weight, before)
+
+
+# The losses beside Spacing in its author's two-stage script
+
+
+def make_author(model=None, novel=NOVEL):
+    with seeded("author"):
+        return ncl.author.build(Problem(16, KNOWN, novel, False, rows=SIZE), model or make_taught_model()).train()
+
+
+def make_taught_model(head=True):
+    with seeded("taught"):
+        backbone = SmallResNet(width=2, stride=2)
+        return Model(backbone, 8, 3, ("a", "b", "c"), head=nn.Linear(backbone.dim, KNOWN) if head else None)
+
+
+def make_images(n=6):
+    return Batch([rand(n, 3, 8, 8, key=key).float() for key in "ab"], torch.full((n,), -1), torch.arange(n), {})
+
+
+def filled(method):
+    (neighbours,) = (part for part in method.methods if isinstance(part, Neighbours))
+    neighbours.unlabelled.push(rand(SIZE, 16, key="full").float())
+    return method
+
+
+def squares(p, q):
+    return sum((a - b) ** 2 for x, y in zip(p.tolist(), q.tolist(), strict=True) for a, b in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize("novel", [NOVEL, 20])
+@pytest.mark.parametrize(("epoch", "neighbours"), [(0, False), (1, True), (25, True), (49, True)])
+def test_the_authors_losses_are_pairs_of_a_teacher_steadiness_of_both_heads_and_neighbours(novel, epoch, neighbours):
+    method, model, now = filled(make_author(novel=novel)), make_taught_model(), Now(0, epoch, 50)
+    batch = method.prepare(make_images(), now)
+    z, other = (rand(6, 16, key=key).float() for key in ("first", "second"))
+    losses = method([Latents(z), Latents(other)], batch, now)
+    assert losses.keys() == {"pairs", "consistency", "known consistency", "neighbours"}
+
+    said = model.backbone.train()(batch.views[0]).z  # by the batch's own statistics
+    head = method.methods[0].heads.novel
+    p, q = head(z).softmax(1), head(other).softmax(1)
+    total = 0.0
+    for i in range(6):
+        for j in range(6):
+            together = sum(a * b for a, b in zip(p[i].tolist(), q[j].tolist(), strict=True))
+            total -= math.log(together if unit(said[i]) @ unit(said[j]) > 0.95 else 1 - together)
+    assert losses["pairs"].item() == pytest.approx(total / 36, rel=1e-5)
+
+    weight = 10 * math.exp(-5 * (1 - epoch / 50) ** 2)
+    assert losses["consistency"].item() == pytest.approx(weight * squares(p, q) / p.numel(), rel=1e-4)
+    known = [model.head(view).softmax(1) for view in (z, other)]
+    assert losses["known consistency"].item() == pytest.approx(weight * squares(*known) / known[0].numel(), rel=1e-4)
+    assert (losses["neighbours"] > 0) == neighbours
+
+
+def test_the_authors_neighbours_have_weight_1_and_no_hard_negatives():
+    (neighbours,) = (part for part in make_author().methods if isinstance(part, Neighbours))
+    assert (neighbours.weight, neighbours.start, neighbours.hard) == (1.0, 1 / 50, None)
+
+
+def test_the_authors_teacher_stays_while_backbone_and_both_heads_learn():
+    model = make_taught_model()
+    method, now = filled(make_author(model)), Now(0, 25, 50)
+    with torch.no_grad():
+        next(model.backbone.parameters()).add_(1)
+    batch = method.prepare(make_images(), now)
+    z = rand(6, 16, key="first").float().requires_grad_()
+    sum(method([Latents(z), Latents(rand(6, 16, key="second").float())], batch, now).values()).backward()
+    assert not any(name for name, p in method.named_parameters() if p.requires_grad == ("teacher" in name))
+    assert all(p.grad.any() for p in method.parameters() if p.requires_grad)
+    assert z.grad.any()
+    said = make_taught_model().backbone.train()(batch.views[0]).z
+    torch.testing.assert_close(batch.notes["teacher"], said.detach())
+
+
+def test_a_model_without_a_head_has_one_steadiness_less():
+    method, now = filled(make_author(make_taught_model(head=False))), Now(0, 25, 50)
+    latents = [Latents(rand(6, 16, key=key).float()) for key in "ab"]
+    losses = method(latents, method.prepare(make_images(), now), now)
+    assert losses.keys() == {"pairs", "consistency", "neighbours"}
+
+
+def test_the_authors_host_is_trained_and_read_as_in_his_script():
+    training = ncl.author.training
+    assert (training.epochs, training.batch, training.rate, training.trains) == (50, 512, 0.1, 1)
+    assert [training.schedule(epoch / 50) for epoch in (0, 29, 30, 49)] == pytest.approx([1, 1, 0.1, 0.1])
+    assert (ncl.author.labelled, ncl.author.reading, ncl.author.stage_one) == (
+        "unused",
+        "unit k-means",
+        ("supervised",),
+    )
+    assert METHODS["ncl:author"] is ncl.author

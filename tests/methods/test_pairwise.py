@@ -20,9 +20,9 @@ def rand(*shape, key="z"):
     return torch.randn(*shape, generator=generator("pairwise", key), dtype=torch.float64)
 
 
-def make_method(labelled=True, novel=NOVEL, guess=pseudo.cosine):
+def make_method(labelled=True, novel=NOVEL, guess=pseudo.cosine, **given):
     with seeded("pairwise"):
-        return Pairwise(Problem(DIM, KNOWN, novel, labelled), guess).double()
+        return Pairwise(Problem(DIM, KNOWN, novel, labelled), guess, **given).double()
 
 
 def make_batch(labels):
@@ -116,6 +116,24 @@ def test_the_teacher_is_a_frozen_copy_that_looks_at_the_first_view():
     assert not any(parameter.requires_grad for name, parameter in method.named_parameters() if "teacher" in name)
 
 
+def test_a_teacher_may_go_by_each_batch_and_remembers_none_of_them():
+    with seeded("teacher"):
+        backbone = SmallResNet(width=2, stride=2)
+    problem = Problem(backbone.dim, KNOWN, NOVEL, False)
+    taught = [
+        Pairwise(problem, pseudo.cosine, teacher=backbone, statistics=statistics).train()
+        for statistics in ("learnt", "batch")
+    ]
+    images = torch.rand(4, 3, 8, 8, generator=generator("images"))
+    expected = [backbone.eval()(images).z.detach(), backbone.train()(images).z.detach()]
+    state = {name: value.clone() for name, value in taught[1].state_dict().items()}
+    for method, z in zip(taught, expected, strict=True):
+        batch = method.prepare(Batch([images, 1 - images], torch.full((4,), -1), torch.arange(4), {}), NOW)
+        torch.testing.assert_close(batch.notes["teacher"], z)
+    assert (expected[0] - expected[1]).abs().max() > 0.01
+    assert all(torch.equal(state[name], value) for name, value in taught[1].state_dict().items())
+
+
 @pytest.mark.parametrize(("novel", "top"), [(5, 5.0), (10, 5.0), (20, 50.0)])
 @pytest.mark.parametrize("epoch", [0, 5, 40, 100, 199])
 def test_consistency_ramps_as_on_cifar_10_for_few_classes_and_as_on_cifar_100_for_many(novel, top, epoch):
@@ -126,6 +144,15 @@ def test_consistency_ramps_as_on_cifar_10_for_few_classes_and_as_on_cifar_100_fo
     full = method(views, batch, Now(0, 199, 200))["consistency"].item()
     unweighted = sum((a - b).square().mean() for a, b in probabilities(method, views)).item()
     assert full == pytest.approx(top * unweighted)
+
+
+@pytest.mark.parametrize("novel", [5, 20])
+@pytest.mark.parametrize("epoch", [0, 25, 40, 50])
+def test_a_ramp_that_is_given_takes_the_place_of_both(novel, epoch):
+    method, (views, batch) = make_method(novel=novel, ramp=(0.8, 3.0)), make_batch(LABELS)
+    unweighted = sum((a - b).square().mean() for a, b in probabilities(method, views)).item()
+    weight = 3 * math.exp(-5 * (1 - min(epoch / 40, 1)) ** 2)
+    assert method(views, batch, Now(0, epoch, 50))["consistency"].item() == pytest.approx(weight * unweighted)
 
 
 def probabilities(method, views):

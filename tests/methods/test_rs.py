@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from newfound.methods import rs
+from newfound.methods import Sum, rs
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, generator, seeded
@@ -108,6 +108,44 @@ def test_scores_of_all_classes_are_those_of_the_widened_head_and_known_ones_star
     assert torch.equal(method.logits(z), method.pairs.heads.labelled(z))
     torch.testing.assert_close(method.logits(z)[:, :KNOWN], make_model().head.double()(z))
     assert method.logits(z).argmax(1).max() < KNOWN  # a novel class is not guessed before one is learnt
+
+
+def parted(method):
+    """With heads that disagree on every image: the novel one for the first class, the widened one for the last."""
+    heads = method.pairs.heads
+    with torch.no_grad():
+        heads.novel.bias.copy_(torch.tensor([9.0, 0, 0, 0]) * 100)
+        heads.labelled.bias[KNOWN:] = torch.tensor([0, 0, 0, 9.0]) * 100
+    return method
+
+
+def test_images_known_to_be_of_novel_classes_are_told_by_the_novel_head_and_others_by_the_widened_one():
+    method, z = parted(make_method(rs.incremental)), rand(5, DIM, key="z")
+    assert torch.equal(method.novel_logits(z, NOVEL), method.pairs.heads.novel(z))
+    assert method.novel_logits(z, NOVEL).argmax(1).tolist() == [0] * 5
+    assert method.logits(z)[:, -NOVEL:].argmax(1).tolist() == [NOVEL - 1] * 5
+    assert method.logits(z).argmax(1).tolist() == [KNOWN + NOVEL - 1] * 5
+
+
+def test_with_a_loss_added_novel_classes_are_told_by_the_same_head():
+    method, z = parted(make_method(rs.incremental)), rand(5, DIM, key="z")
+    added = Sum(Sum(), method)
+    assert torch.equal(added.novel_logits(z, NOVEL), method.pairs.heads.novel(z))
+    assert torch.equal(added.logits(z), method.pairs.heads.labelled(z))
+    assert Sum().novel_logits(z, NOVEL) is None
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_method_with_one_head_for_novel_classes_tells_them_by_the_last_of_its_scores(labelled):
+    method, z = make_method(rs.recipe, labelled), rand(5, DIM, key="z")
+    assert torch.equal(method.novel_logits(z, NOVEL), method.logits(z)[:, -NOVEL:])
+
+
+def test_where_unlabelled_images_may_be_of_known_classes_too_the_novel_ones_are_the_last_of_the_novel_head():
+    with seeded("rs"):
+        method = rs.incremental.build(Problem(DIM, KNOWN, NOVEL, mixed=True), make_model()).double()
+    z = rand(5, DIM, key="z")
+    assert torch.equal(method.novel_logits(z, NOVEL), method.pairs.heads.novel(z)[:, KNOWN:])
 
 
 @pytest.mark.parametrize("recipe", [rs.recipe, rs.incremental])

@@ -10,7 +10,16 @@ from torch import nn
 from newfound.errors import InputError
 from newfound.functional.geometry import distances, means, nearest, whitening
 from newfound.methods import build
-from newfound.methods.spacing import PRESETS, Spacing, SpacingLoss, aligned, author, dcn, move, paper
+from newfound.methods.spacing import Spacing
+from newfound.methods.spacing_loss import (
+    PRESETS,
+    SpacingLoss,
+    aligned,
+    author,
+    dcn,
+    move,
+    paper,
+)
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, Survey, generator
@@ -155,7 +164,10 @@ def test_anchors_are_equidistant_and_as_far_apart_as_the_preset_says(name):
     [
         ("paper", (False, None, 1.1, "random", 0.0, "k-means", "again", 0.0)),
         ("author", (True, None, 1.0, "random", 100.0, "k-means", "first", 5 / 200)),
+        ("author-two-stage", (True, None, 1.0, "random", 100.0, "k-means", "first", 5 / 50)),
         ("aligned", (True, 0.3, 1.1, "aligned", None, "means", "last", 0.0)),
+        ("swapped", (True, 0.3, 1.1, "orthonormal", None, "means", "last", 0.0)),
+        ("unanchored", (True, 0.3, 1.1, "none", None, "means", "last", 0.0)),
         ("dcn", (True, 0.3, 1.1, "none", None, "means", "last", 0.0)),
     ],
 )
@@ -169,7 +181,9 @@ def test_counts_start_as_the_preset_says(name):
     spacing, z = SpacingLoss(4, 8, name), torch.rand(60, 8, generator=generator("z"))
     spacing.start(z)
     sizes = torch.bincount(nearest(spacing.space(z), spacing.prototypes), minlength=4).tolist()
-    assert spacing.counts.tolist() == {"paper": [0.0] * 4, "author": [100.0] * 4}.get(name, sizes)
+    assert spacing.counts.tolist() == {"paper": [0.0] * 4, "author": [100.0] * 4, "author-two-stage": [100.0] * 4}.get(
+        name, sizes
+    )
 
 
 def test_anchors_nearer_than_the_prototypes_are_warned_of_but_not_the_authors():
@@ -191,16 +205,15 @@ def test_latents_of_half_precision_are_taken_as_those_of_full(name):
     assert torch.equal(half.prototypes, full.prototypes)
 
 
-def test_pairs_are_guessed_by_the_frozen_stage_one_in_two_stages_alone():
+def test_pairs_are_guessed_from_moving_latents_unless_a_teacher_is_asked_for():
     model = Model(SmallResNet(2, 2), 12, 1, ("a", "b"), nn.Linear(16, 2))
-    two, one = (build("pairs", Problem(16, 2, 3, labelled), model) for labelled in (False, True))
-    assert one.teacher is None
-    assert two.teacher is not None
+    assert all(build("pairs", Problem(16, 2, 3, labelled), model).teacher is None for labelled in (False, True))
+    taught = build("pairs:teacher", Problem(16, 2, 3, labelled=False), model)
     pixels = torch.rand(5, 1, 12, 12, generator=generator("pixels"))
-    before = two.teacher(pixels).z
+    before = taught.teacher(pixels).z
     with torch.no_grad():
         next(model.backbone.parameters()).add_(1.0)  # it learns on, its teacher does not
-    assert torch.equal(two.teacher(pixels).z, before)
+    assert torch.equal(taught.teacher(pixels).z, before)
 
 
 def test_the_method_whitens_by_the_models_spread():
@@ -214,7 +227,6 @@ def test_the_method_whitens_by_the_models_spread():
 
 def test_a_preset_may_be_given_by_its_name():
     assert SpacingLoss(3, 8, "author").preset == author()
-    assert SpacingLoss(3, 8).preset == aligned()
     with pytest.raises(InputError, match=r"no preset called 'papers'.*Did you mean paper\?"):
         SpacingLoss(3, 8, "papers")
 
@@ -252,7 +264,7 @@ def test_nobody_need_say_how_many_images_there_are():
 def test_known_prototypes_start_at_the_labelled_means_where_the_preset_says_so():
     features, labels = rand(90, 8, key="f").abs(), torch.arange(90) % 3
     labels[45:] = -1
-    loss = SpacingLoss(5, 8).double()
+    loss = SpacingLoss(5, 8, "aligned").double()
     loss.start(features, labels)
     unit = nn.functional.normalize(features, dim=1)
     for k in range(3):

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from newfound.data.batches import Data
+from newfound.functional.losses import swapped_cross_entropy
 from newfound.functional.metrics import accuracy
-from newfound.methods.uno import Uno, build, over_clustering, recipe, swapped, targets
+from newfound.methods.uno import Uno, build, over_clustering, recipe, targets
 from newfound.networks.heads import Cosine
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
@@ -111,19 +112,19 @@ def test_small_views_predict_and_give_no_targets():
     log_p = logits.log_softmax(-1)
     pairs = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)]
     slow = -sum((target[v] * log_p[w]).sum(-1) for v, w in pairs) / 6
-    torch.testing.assert_close(swapped(logits, target), slow.T)
+    torch.testing.assert_close(swapped_cross_entropy(logits, target), slow)
 
 
 def test_one_view_alone_has_nothing_to_learn_from():
-    loss = swapped(rand(1, 2, 3, 5, key="l").requires_grad_(), rand(1, 2, 3, 5, key="t").softmax(-1))
+    loss = swapped_cross_entropy(rand(1, 2, 3, 5, key="l").requires_grad_(), rand(1, 2, 3, 5, key="t").softmax(-1))
     assert not loss.any()
     assert loss.requires_grad
 
 
 def test_a_head_that_all_views_agree_with_is_hardly_surprised():
     sure = 30 * torch.eye(5, dtype=torch.float64)[None, None].expand(2, 1, 5, 5)
-    assert swapped(sure, sure.softmax(-1)).max() < 1e-9
-    assert swapped(torch.zeros_like(sure), sure.softmax(-1)).mean().item() == pytest.approx(math.log(5))
+    assert swapped_cross_entropy(sure, sure.softmax(-1)).max() < 1e-9
+    assert swapped_cross_entropy(torch.zeros_like(sure), sure.softmax(-1)).mean().item() == pytest.approx(math.log(5))
 
 
 def test_permuting_images_permutes_their_losses_and_changes_nothing_else():

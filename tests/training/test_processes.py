@@ -12,12 +12,13 @@ from tests.training import plain, uneven
 pytestmark = pytest.mark.processes
 
 TWO_STAGE = (
-    "pairs",
+    "pairs:teacher+spacing:aligned",
     "pairs+spacing",
     "pairs+spacing:paper",
     "pairs+spacing:author",
     "spacing",
     "ncl",
+    "ncl:author",
     "uno",
     "simgcd",
     "dtc",
@@ -27,8 +28,8 @@ TWO_STAGE = (
     "mcl",
 )
 SINGLE_STAGE = (
-    *("pairs+spacing", "rs+spacing", "rs-il", "ncl", "ncl:plain", "uno", "dual"),
-    *("openmix", "joint", "simgcd", "rotation"),
+    *("pairs+spacing", "spacing", "rs+spacing", "rs-il", "ncl", "ncl:plain", "uno", "dual"),
+    *("openmix+spacing", "joint", "simgcd", "rotation"),
 )
 CASES = [*(f"{name}:2" for name in TWO_STAGE), *(f"{name}:1" for name in SINGLE_STAGE)]
 

@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import nn
 
+from newfound.data.batches import Data
 from newfound.data.maps import Maps
 from newfound.data.views import DRAWS, plain, weak
 from newfound.methods import build
-from newfound.networks.backbone import Tail
-from newfound.networks.model import Model
+from newfound.networks.backbone import Backbone, Tail
+from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
-from newfound.training.loop import Learner, fit
-from newfound.training.trunk import VIEWS, recall, remember, settle
-from newfound.types import Batch, Now, Problem, Training, generator, seeded
+from newfound.training.loop import Learner, fit, survey
+from newfound.training.trunk import VIEWS, carried, recall, remember, settle, settle_model
+from newfound.types import Batch, Latents, Now, Problem, Training, generator, seeded
 
 SEED = 3
 
@@ -86,6 +87,116 @@ def test_settling_learns_nothing_but_statistics():
     moved = {name for name, value in state(backbone).items() if not torch.equal(value, before[name])}
     assert moved
     assert all(name.endswith(("running_mean", "running_var")) for name in moved)
+
+
+# What a settled model tells of known classes
+
+LABELS = torch.tensor([0] * 30 + [1] * 30 + [2] * 3)  # the last are too few for a mean to be told
+
+
+class Flat(Backbone):
+    """Latents that are an affine function of the images, whatever BatchNorm has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.dim, self.norm = 6, nn.BatchNorm1d(5)
+        self.stages = nn.ModuleList([nn.Linear(3 * 12 * 12, 5), self.norm, nn.Linear(5, 6)])
+
+    def forward(self, images):
+        x = images.flatten(1)
+        for stage in self.stages:
+            x = stage(x)
+        return Latents(x)
+
+    def settings(self):
+        return {}
+
+
+def make_known():
+    """Of three classes, each a little brighter than the one before."""
+    return (make_pixels(len(LABELS)).float() * (0.5 + LABELS[:, None, None, None] / 4)).to(torch.uint8)
+
+
+def measure(backbone):
+    """Means, spread and counts of the known classes as the backbone sees them now."""
+    return Statistics.of(survey(backbone, Data(make_known(), LABELS)).features, LABELS, 3)
+
+
+def make_model(backbone):
+    settle(backbone, make_known(), "weak", SEED)
+    return Model(backbone.eval(), 12, 3, ("a", "b", "c"), **measure(backbone)._asdict())
+
+
+def make_flat():
+    with seeded("flat"):
+        return Flat()
+
+
+def test_where_settling_is_an_affine_map_the_statistics_carried_along_are_those_measured_anew():
+    model = make_model(make_flat())
+    settled = settle_model(model, make_pixels(200), "weak", SEED, shrink=0.0)
+    anew = measure(settled.backbone)
+    assert (anew.means - model.means).abs().max() > 0.1
+    torch.testing.assert_close(settled.means, anew.means, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(settled.spread, anew.spread, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(settled.spread, model.spread, rtol=0.1)
+
+
+def test_where_it_is_none_they_are_far_nearer_than_those_left_behind():
+    model = make_model(make_backbone())
+    pile = (make_pixels(400).float() * torch.linspace(0.4, 1.0, 400)[:, None, None, None]).to(torch.uint8)
+    settled = settle_model(model, pile, "weak", SEED)
+    anew = measure(settled.backbone)
+    for name in ("means", "spread"):
+        left, now, here = getattr(model, name), getattr(anew, name), getattr(settled, name)
+        assert (here - now).norm() < (left - now).norm() / 2
+
+
+def test_statistics_are_carried_class_by_class_by_the_map_that_took_the_images():
+    model, before = make_model(make_flat()), torch.randn(50, 6, generator=generator("before"))
+    M, shift = (torch.randn(*shape, generator=generator("map", *shape)) for shape in ((6, 6), (6,)))
+    moved = carried(model, before, before @ M + shift, shrink=0.0)
+    for k in range(2):
+        expected = [sum(model.means[k, i] * M[i, j] for i in range(6)) + shift[j] for j in range(6)]
+        torch.testing.assert_close(moved.means[k], torch.stack(expected), rtol=1e-3, atol=1e-3)
+    known = survey(model.backbone, Data(make_known(), LABELS)).features @ M
+    torch.testing.assert_close(moved.spread, Statistics.of(known, LABELS, 3).spread, rtol=1e-3, atol=1e-3)
+
+
+def test_a_class_whose_mean_is_not_told_stays_untold():
+    model = make_model(make_flat())
+    settled = settle_model(model, make_pixels(200), "weak", SEED)
+    assert settled.counts.tolist() == [30, 30, 0]
+    assert not settled.means[2].any()
+    assert settled.means[:2].any(1).all()
+    assert settled.told == ("a", "b")
+
+
+def test_a_settled_model_has_the_settled_backbone_and_leaves_the_given_one_alone():
+    model = make_model(make_backbone())
+    before, means = state(model.backbone), model.means.clone()
+    expected = copy.deepcopy(model.backbone)
+    settle(expected, make_pixels(50), "weak", SEED)
+    settled = settle_model(model, make_pixels(50), "weak", SEED)
+    for name, value in state(settled.backbone).items():
+        assert torch.equal(value, expected.state_dict()[name])
+    assert all(torch.equal(value, before[name]) for name, value in state(model.backbone).items())
+    assert torch.equal(model.means, means)
+    assert not model.backbone.training
+    assert (settled.classes, settled.size, settled.head) == (model.classes, model.size, model.head)
+
+
+def test_a_model_that_tells_nothing_of_known_classes_settles_and_tells_nothing():
+    model, looks = Model(make_backbone(), 12, 3, ("a", "b", "c")), []
+    expected = copy.deepcopy(model.backbone)
+    settle(expected, make_pixels(50), "weak", SEED)
+    model.backbone.register_forward_hook(lambda backbone, *_: looks.append(backbone.training))
+    settled = settle_model(model, make_pixels(50), "weak", SEED)
+    assert looks == [True]  # nobody surveys what nobody needs
+    assert (settled.means, settled.spread, settled.counts) == (None, None, None)
+    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in state(settled.backbone).items())
+    z = torch.randn(9, 16, generator=generator("z"))
+    assert carried(model, z, 2 * z) is model
 
 
 @pytest.fixture(scope="module")

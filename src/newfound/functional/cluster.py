@@ -31,6 +31,10 @@ ROWS = 10_000
 """Images among which classes are counted: a hundred each of a hundred classes."""
 
 
+ALIKE = 1e-9
+"""Costs that differ by less than this share of all squares are of the same clusters, numbered in another order."""
+
+
 class Clustering(NamedTuple):
     """What k-means found: `assignment` names the nearest of `centres`, `cost` is taken between the two."""
 
@@ -432,7 +436,9 @@ def _settle(
             break
     assignment, scores, *_ = _sweep(x, centres, chunk)
     held = counts * centres.square().sum(2) - 2 * (sums * centres).sum(2)
-    best = int((scores.sum(0) + held.sum(1)).argmin())
+    costs = scores.sum(0) + held.sum(1)
+    # of what differs by rounding alone the first is taken: several processes might else number it in several ways
+    best = int((costs <= costs.min() + ALIKE * squares.sum()).int().argmax())
     return centres[best], assignment[:, best].clone(), int(steps[best])
 
 

@@ -81,17 +81,46 @@ def whitening(spread: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, 
     return (directions * scales @ directions.T).to(spread)
 
 
+def affine_fit(
+    before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"], shrink: float
+) -> tuple[Float[Tensor, "dim dim"], Float[Tensor, " dim"]]:
+    """The affine map that takes latents to what they have become, as far as they can tell; no gradient.
+
+        A, b = argmin Σ_i ‖z′_i − z_i A − b‖² + ρ s̄ ‖A − I‖²,   s̄ = Tr XᵀX / dim        (ρ is `shrink`)
+             = I + (XᵀX + ρ s̄ I)⁻¹ Xᵀ(Y − X),   z̄′ − z̄ A
+
+    X, Y are the centred z, z′. Along directions that the latents do not fill nothing is known, and A changes nothing.
+    """
+    X, Y = _exact(before), _exact(after)
+    centre, moved = X.mean(0), Y.mean(0)
+    X, Y = X - centre, Y - moved
+    S, eye = X.T @ X, torch.eye(X.shape[1], dtype=torch.float64)
+    ridge = shrink * S.trace() / len(S)
+    A = eye + torch.linalg.lstsq(S + ridge * eye, X.T @ (Y - X), driver="gelsd").solution
+    return A.to(before), (moved - centre @ A).to(before)
+
+
 def principal(x: Float[Tensor, "n dim"], k: int) -> Float[Tensor, "n {k}"]:
     """Coordinates along the k directions of largest variance (PCA), the widest first; no gradient.
 
-        (X − x̄) V,   V the first k eigenvectors of (X − x̄)ᵀ(X − x̄)
+    (X − x̄) V        (`principal_axes`)
+    """
+    centre, V = principal_axes(x, k)
+    return ((_exact(x) - centre) @ V).to(x)
 
-    Where X fills fewer directions the coordinates beyond are 0.
+
+def principal_axes(x: Float[Tensor, "n dim"], k: int) -> tuple[Float64[Tensor, " dim"], Float64[Tensor, "dim {k}"]]:
+    """The mean x̄, and as columns the k directions V of largest variance about it, the widest first; no gradient.
+
+        V the first k eigenvectors of (X − x̄)ᵀ(X − x̄)
+
+    Where X fills fewer directions the columns beyond are 0.
     """
     X = _exact(x)
-    X = X - X.mean(0)
+    centre = X.mean(0)
+    X = X - centre
     V = directions(X.T @ X)[:, :k]
-    return F.pad(X @ V, (0, k - V.shape[1])).to(x)
+    return centre, F.pad(V, (0, k - V.shape[1]))
 
 
 def directions(scatter: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim filled"]:
@@ -255,6 +284,18 @@ def equidistant(
         )
     Q = _procrustes(S, P) if orientation == "aligned" else _rotation(S.shape[1], dim, generator)
     return (distance * S @ Q).to(prototypes)
+
+
+def orthonormal(prototypes: Float[Tensor, "c dim"]) -> Float[Tensor, "c dim"]:
+    """One unit anchor per prototype, orthogonal to all others, and as near the prototypes as such can be; no gradient.
+
+        E = argmin_{EEᵀ = I} Σ_k ‖p_k − e_k‖² = UVᵀ,   P = UΣVᵀ        (the polar factor of P)
+
+    So all are √2 apart. Prototypes may coincide. For c > dim no points are orthogonal: the rows of UVᵀ, then a tight
+    frame (EᵀE = I), are made unit vectors.
+    """
+    U, _, Vh = torch.linalg.svd(_exact(prototypes), full_matrices=False)
+    return F.normalize(U @ Vh, dim=1).to(prototypes)
 
 
 def extend(anchors: Float[Tensor, "c dim"], more: int) -> Float[Tensor, "all dim"]:

@@ -36,6 +36,21 @@ def soft_cross_entropy(logits: Float[Tensor, "n c"], target: Float[Tensor, "n c"
     return -mean((target.detach() * logits.log_softmax(1)).sum(1))
 
 
+def swapped_cross_entropy(
+    logits: Float[Tensor, "views *heads n c"], targets: Float[Tensor, "large *heads n c"]
+) -> Float[Tensor, "*heads n"]:
+    """How surprised the views of an image are by the targets that its other views give, for every head and image.
+
+        ℓ_hi = −mean_{v ≤ large, w ≠ v} Σ_c t_vhic log softmax(logits_whi)_c        (Caron et al. 2020, SwAV)
+
+    The first views are large and give targets; the mean is over pairs of views, so a large view learns from the other
+    large ones, a small view from all large ones. 0 where there is but one view.
+    """
+    surprise = -torch.einsum("v...c,w...c->vw...", targets.detach(), logits.log_softmax(-1))
+    others = ~torch.eye(len(targets), len(logits), dtype=torch.bool, device=logits.device)
+    return surprise[others].sum(0) / others.sum().clamp(min=1)
+
+
 def pairwise_bce(p: Float[Tensor, "n c"], q: Float[Tensor, "n c"], alike: Bool[Tensor, "n n"]) -> Scalar:
     """How surprised two views' class probabilities are by which images are alike.
 

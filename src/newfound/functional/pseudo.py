@@ -152,17 +152,22 @@ def target_distribution(q: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
 
 @torch.no_grad()
 def sinkhorn(
-    logits: Float[Tensor, "*heads n k"], epsilon: float = 0.05, rounds: int = 3
+    logits: Float[Tensor, "*heads n k"],
+    epsilon: float = 0.05,
+    rounds: int = 3,
+    shares: Float[Tensor, " k"] | None = None,
 ) -> Float[Tensor, "*heads n k"]:
-    """Shares of classes for each image that follow the logits, while all classes get about equally much.
+    """Shares of classes for each image that follow the logits, while each class gets about its share of all images.
 
-        Q ← exp(logits/ε),   then `rounds` times   Q_ic ← Q_ic / Σ_j Q_jc,   Q_ic ← Q_ic / Σ_c' Q_ic'
+        Q ← exp(logits/ε),   then `rounds` times   Q_ic ← s_c Q_ic / Σ_j Q_jc,   Q_ic ← Q_ic / Σ_c' Q_ic'
                                                                 (Cuturi 2013; Caron et al. 2020, SwAV)
 
-    Rows sum to 1, columns to n/k when the rounds are many, and nearly so after a few. In logarithms, and in float32 at
-    least: exp(1/0.05) is beyond half precision, exp(5/0.05) beyond float32.
+    Rows sum to 1, columns to n s_c when the rounds are many, and nearly so after a few; without `shares` all classes
+    get equally much. In logarithms, and in float32 at least: exp(1/0.05) is beyond half precision, exp(5/0.05) beyond
+    float32.
     """
     log_q = logits.to(torch.promote_types(logits.dtype, torch.float32)) / epsilon
+    offset = 0.0 if shares is None else shares.clamp(min=torch.finfo(shares.dtype).tiny).log()
     for _ in range(rounds):
-        log_q = log_q.log_softmax(-2).log_softmax(-1)
+        log_q = (log_q.log_softmax(-2) + offset).log_softmax(-1)
     return log_q.exp()

@@ -3,17 +3,27 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training, constant
 
 Reading = Literal["head", "k-means", "unit k-means"]
 Stage = Literal["rotation", "supervised", "similarity"]
 """What can come before discovery. Rotation looks at unlabelled images too: in two stages it is left out."""
+
+
+APPENDED = "appended"
+"""The note of a method that appends views which are none of the image itself: how many, the same in every row."""
+
+
+def own_views(latents: list[Latents], batch: Batch) -> list[Latents]:
+    """Those of the views that show the images themselves."""
+    note = batch.notes.get(APPENDED)
+    return latents if note is None or len(note) == 0 else latents[: len(latents) - int(note[0])]
 
 
 class Method(nn.Module, ABC):
@@ -35,8 +45,8 @@ class Method(nn.Module, ABC):
         """
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
-        """Look at the images before the backbone does: append a view (it becomes `latents[-1]`), or let a frozen
-        network look and leave a note with one row per image.
+        """Look at the images before the backbone does: append a view (it becomes `latents[-1]`; one that shows other
+        images is counted in the note `APPENDED`), or let a frozen network look and leave a note with one row per image.
         """
         return batch
 
@@ -52,6 +62,13 @@ class Method(nn.Module, ABC):
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"] | None:
         """Scores of the head: known classes first, then novel; or novel alone. None where there is no head."""
         return None
+
+    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"] | None:
+        """Scores of so many novel classes, for images that are known to be of one: the last of `logits`, unless the
+        method reads them from a head of their own.
+        """
+        scores = self.logits(features)
+        return None if scores is None else scores[:, -novel:]
 
     def log(self) -> dict[str, float]:
         """What to write down after an epoch, from the state."""
@@ -103,9 +120,24 @@ class Sum(Method):
         """Scores of the first that has a head."""
         return next((scores for m in self._each() if (scores := m.logits(features)) is not None), None)
 
+    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"] | None:
+        """Those of the first that has a head."""
+        return next((scores for m in self._each() if (scores := m.novel_logits(features, novel)) is not None), None)
+
     def log(self) -> dict[str, float]:
         """All that any of them logs."""
         return {name: value for method in self._each() for name, value in method.log().items()}
+
+
+class Own(NamedTuple):
+    """How a method trains on somebody's own images, which are few: every stage learns."""
+
+    epochs: int = 15
+    rate: float = 0.02
+    schedule: Callable[[float], float] = constant
+
+
+FEW = Own()
 
 
 @dataclass(frozen=True)
@@ -122,7 +154,8 @@ class Recipe:
     stage_one: tuple[Stage, ...] = ("supervised",)  # what comes before, in this order
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
-    joins: bool = False  # may be added to another method: it has no head, and one view is enough for it
+    joins: bool = False  # may be added to another method: it learns nothing of its own, and one view is enough for it
+    own: Own = FEW
 
     def suits(self, *, labelled: bool | None = None, features: bool = False) -> bool:
         """Whether it can discover with labelled images beside it (True) or without (False), and from features alone."""

@@ -3,8 +3,12 @@ Neighborhood Contrastive Learning for Novel Class Discovery, CVPR 2021.
 
 `recipe` has hard negatives, `plain` does not (the authors advise so where CIFAR-10 collapses). Without labelled images
 both are the two-stage NCL*: the unlabelled half alone.
+
+`author` are the losses beside Spacing in the one two-stage script of its first author, which is for ImageNet:
+K J Joseph et al., Spacing Loss for Discovering Novel Categories, CVPR Workshops 2022.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +17,11 @@ from typing import final
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from newfound.functional import pseudo
-from newfound.functional.losses import soft_cross_entropy
-from newfound.functional.schedules import steps
+from newfound.functional.losses import consistency, soft_cross_entropy
+from newfound.functional.schedules import ramp, steps
 from newfound.methods.base import Method, Recipe, Sum, unlabelled
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.bank import Bank
@@ -109,6 +113,27 @@ class Neighbours(Method):
             self.labelled.push(z[~u], batch.labels[~u])
 
 
+@final
+class Steady(Method):
+    """Hold two views of an image together in the eyes of stage one's head, where no label does.
+
+        L = w(t) · MSE(p_l(z), p_l(z̄))
+
+    The head is a copy, and goes on learning. It tells no classes: its images have stayed behind.
+    """
+
+    def __init__(self, problem: Problem, head: nn.Linear, rise: tuple[float, float]):
+        super().__init__()
+        self.problem, self.rise = problem, rise  # share of the run, top
+        self.head = copy.deepcopy(head)
+
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """`known consistency`, over all rows."""
+        unlabelled(batch, self.problem)
+        p, q = (self.head(view.z).softmax(1) for view in latents[:2])
+        return {"known consistency": ramp(now.progress, *self.rise) * consistency(p, q)}
+
+
 def pairs(problem: Problem, model: Model) -> Method:
     """The step it shares with RS; its labelled head starts as a copy of stage one's."""
     return Pairwise(problem, pseudo.cosine, head=model.head)
@@ -125,8 +150,29 @@ def build_plain(problem: Problem, model: Model) -> Method:
     return Sum(pairs(problem, model), Neighbours(problem))
 
 
+RISE = (1.0, 10.0)
+"""Of the weight of consistency in the author's script: it grows to 10 over the whole run."""
+
+
+def build_author(problem: Problem, model: Model) -> Method:
+    """Pairs guessed by the frozen stage-one backbone, consistency on both heads, and neighbours.
+
+    The author never puts the frozen copy in eval mode, so its BatchNorm goes by each batch. Hard negatives are off.
+    """
+    taught = Pairwise(problem, pseudo.cosine, teacher=model.backbone, statistics="batch", ramp=RISE)
+    steady = () if model.head is None else (Steady(problem, model.head, RISE),)
+    return Sum(taught, *steady, Neighbours(problem, start=1 / 50))
+
+
 _PAPER = "Zhong et al., CVPR 2021"
 _TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
 
 recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
 plain = Recipe(_PAPER, build_plain, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
+author = Recipe(
+    "Joseph et al., CVPR-W 2022",
+    build_author,
+    "unused",
+    Training(epochs=50, batch=512, rate=0.1, schedule=partial(steps, at=(30 / 50,)), trains=1),
+    "unit k-means",
+)

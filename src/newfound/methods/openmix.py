@@ -19,7 +19,7 @@ from newfound import parallel
 from newfound.functional import pseudo
 from newfound.functional.losses import soft_cross_entropy
 from newfound.functional.schedules import ramp, steps
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import APPENDED, Method, Recipe, unlabelled
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
@@ -86,7 +86,8 @@ class OpenMix(Method):
         partner, keep = (drawn[own] for drawn in partners(labels.cpu(), now.random("openmix")))
         partner, keep = partner.to(labels.device), keep.to(images)
         blends = blend(batch.views[0], images[partner], keep)
-        return batch._replace(views=[*batch.views, blends], notes=batch.notes | {"partner": partner, "keep": keep})
+        notes = {"partner": partner, "keep": keep, APPENDED: torch.ones_like(partner)}
+        return batch._replace(views=[*batch.views, blends], notes=batch.notes | notes)
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`blends`, and the losses of `Pairwise`."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -60,7 +60,8 @@ class Heads(nn.Module):
 @final
 class Pairwise(Method):
     """Cross-entropy on labelled images, pairwise agreement on unlabelled ones, consistency on all: `Heads`, with w(t)
-    ramped up. Pairs are guessed from the latents of the first view, or from those of a frozen `teacher`.
+    ramped up. Pairs are guessed from the latents of the first view, or from those of a frozen `teacher`, whose
+    BatchNorm uses the `statistics` it has learnt or each batch's own.
     """
 
     def __init__(
@@ -70,13 +71,15 @@ class Pairwise(Method):
         *,
         head: nn.Linear | None = None,
         teacher: Backbone | None = None,
+        statistics: Literal["learnt", "batch"] = "learnt",
+        ramp: tuple[float, float] | None = None,  # share of the run, top; None: NCL's
     ):
         super().__init__()
         self.problem, self.alike = problem, alike
         self.heads = Heads(problem, head)
-        self.teacher = None if teacher is None else Frozen(teacher)
-        # NCL's (share of the run, weight): its CIFAR-10 values for few classes, its CIFAR-100 values for many
-        self.ramp = (0.25, 5.0) if problem.pile <= 10 else (0.75, 50.0)
+        self.teacher = None if teacher is None else Frozen(teacher, statistics)
+        # NCL's: its CIFAR-10 values for few classes, its CIFAR-100 values for many
+        self.ramp = ramp or ((0.25, 5.0) if problem.pile <= 10 else (0.75, 50.0))
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the teacher, where there is one."""

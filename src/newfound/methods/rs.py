@@ -28,8 +28,9 @@ class Incremental(Method):
 
         L = L_RS + w(t) · CE(h_l(z), C_l + argmax h_u(z)) over unlabelled images
 
-    w grows to 0.05 as fast as the weight of consistency does. The scores of every class, novel ones too, are those of
-    h_l, the head that this variant is for; h_u only teaches it.
+    w grows to 0.05 as fast as the weight of consistency does. As the authors read it: where any class may be meant
+    scores are those of h_l, the head that this variant is for; images known to be of novel classes are told by h_u, as
+    in RS.
     """
 
     def __init__(self, problem: Problem, head: nn.Linear, weight: float = 0.05):
@@ -46,8 +47,12 @@ class Incremental(Method):
         return self.pairs(latents, batch, now) | {"self-training": training}
 
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
-        """Known classes, then novel ones, from the one head."""
+        """Known classes, then novel ones, from the one head h_l."""
         return self.scores(features)[0]
+
+    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"]:
+        """Novel classes, from h_u."""
+        return self.scores(features)[1][:, -novel:]
 
     def scores(self, z: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n novel"]]:
         """Those of h_l, and those of h_u."""

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from newfound.functional.losses import mean
+from newfound.functional.losses import mean, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
 from newfound.functional.schedules import warm_cosine
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import Method, Own, Recipe, unlabelled
 from newfound.networks.heads import Cosine, projector
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
@@ -45,20 +45,6 @@ def targets(
     return target
 
 
-def swapped(
-    logits: Float[Tensor, "views heads n classes"], targets: Float[Tensor, "large heads n classes"]
-) -> Float[Tensor, "n heads"]:
-    """How surprised the views of an image are by the targets that its other, large views give, for every head.
-
-        ℓ_ih = −mean_{v ≤ large, w ≠ v} Σ_c t_vihc log softmax(logits_wih)_c
-
-    The mean is over pairs of views: a large view learns from the other large ones, a small view from all large ones.
-    """
-    surprise = -torch.einsum("vhnc,whnc->vwnh", targets, logits.log_softmax(-1))
-    others = ~torch.eye(len(targets), len(logits), dtype=torch.bool, device=logits.device)
-    return surprise[others].sum(0) / others.sum().clamp(min=1)
-
-
 def over_clustering(novel: int) -> int:
     """How many times more classes the over-clustering heads have: the authors' numbers for 5, 20 and 50 novel ones."""
     return 10 if novel <= 5 else 5 if novel <= 20 else 3
@@ -70,9 +56,9 @@ class Uno(Method):
 
         L = ½ · mean_h [ mean_i ℓ_ih(novel heads) + mean_i ℓ_ih(over-clustering heads) ]
 
-    with ℓ as in `swapped`, its logits the cosines of [labelled head ; novel head h], divided by 0.1. Each novel head is
-    a projector and unit prototypes; an over-clustering head has `over` prototypes for each novel class. The head whose
-    ℓ was smallest over the epoch is the one read. In two stages novel heads stand alone (UNO*).
+    with ℓ as in `swapped_cross_entropy`, its logits the cosines of [labelled head ; novel head h], divided by 0.1. Each
+    novel head is a projector and unit prototypes; an over-clustering head has `over` prototypes for each novel class.
+    The head whose ℓ was smallest over the epoch is the one read. In two stages novel heads stand alone (UNO*).
 
     `hidden` and `out` of the projectors are 4 and ½ times the latents' size, as the authors' 2048 and 256 are of 512.
     The labelled head starts at the rows of `head`, made unit vectors, where it has a row for each known class.
@@ -136,7 +122,7 @@ class Uno(Method):
         known = self.problem.known if self.problem.labelled else 0
         # view by view, so that each view has its own statistics in the projectors' BatchNorm, as with the authors
         cosines = torch.stack([self._cosines(heads, view.z) for view in latents])
-        return swapped(cosines / TEMPERATURE, targets(cosines[:LARGE, ..., known:], labels, known))
+        return swapped_cross_entropy(cosines / TEMPERATURE, targets(cosines[:LARGE, ..., known:], labels, known)).T
 
     def _cosines(self, heads: nn.ModuleList, z: Float[Tensor, "n dim"]) -> Float[Tensor, "heads n classes"]:
         novel = torch.stack([head(z) for head in heads])
@@ -168,4 +154,5 @@ recipe = Recipe(
         views=("strong", "strong", "small", "small"),
     ),
     "head",
+    own=Own(30, 0.05, partial(warm_cosine, warm=0.1, start=0.01, end=0.01)),
 )

@@ -1,0 +1,271 @@
+"""The rule in which views learn from one another, against slow loops and by its laws."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from newfound.functional.geometry import distances, nearest
+from newfound.functional.losses import pull
+from newfound.methods import build
+from newfound.methods.spacing import Spacing
+from newfound.methods.spacing_loss import SpacingLoss, Swap, swapped, unanchored
+from newfound.networks.model import Model
+from newfound.networks.resnet import SmallResNet
+from newfound.types import Batch, Latents, Now, Problem, Survey, generator
+
+DIM, CLASSES = 12, 4
+
+
+def rand(*shape, key):
+    return torch.randn(*shape, generator=generator(key), dtype=torch.float64)
+
+
+def swap(**settings):
+    return replace(swapped(), swap=Swap(**settings))
+
+
+def started(preset=None, **given):
+    """A loss that has begun, and two views of 40 images."""
+    loss = SpacingLoss(CLASSES, DIM, preset or swapped()).double()
+    loss.start(rand(200, DIM, key="features"), **given)
+    return loss, rand(40, DIM, key="z"), rand(40, DIM, key="other")
+
+
+def naive_sinkhorn(cosines, epsilon, shares, rounds=3):
+    Q = [[math.exp(value / epsilon) for value in row] for row in cosines.tolist()]
+    for _ in range(rounds):
+        for c, share in enumerate(shares.tolist()):
+            total = sum(row[c] for row in Q)
+            for row in Q:
+                row[c] *= share / total
+        Q = [[value / sum(row) for value in row] for row in Q]
+    return torch.tensor(Q, dtype=torch.float64)
+
+
+def naive_loss(loss, views, targets):
+    """Every image, every ordered pair of views, class by class."""
+    total, pairs = 0.0, 0
+    for v, target in enumerate(targets):
+        for w, view in enumerate(views):
+            if v == w:
+                continue
+            for z, shares in zip(view, target, strict=True):
+                logits = [(z / z.norm()) @ p / 0.1 for p in loss.prototypes]
+                partition = math.log(sum(math.exp(value) for value in logits))
+                total -= sum(share * (value - partition) for share, value in zip(shares, logits, strict=True))
+            pairs += 1
+    return total / pairs / len(views[0])
+
+
+@pytest.mark.parametrize("balance", ["equal", "learnt"])
+def test_the_loss_equals_the_loop_over_images_and_pairs_of_views(balance):
+    loss, *views = started(swap(balance=balance))
+    assert (loss.shares.std() == 0) == (balance == "equal")
+    cosines = [F.normalize(view, dim=1) @ loss.prototypes.T for view in views]
+    shares = (loss.shares + 1 / CLASSES) / 2
+    targets = [naive_sinkhorn(cosine, 0.05, shares) for cosine in cosines]
+    torch.testing.assert_close(loss(*views), naive_loss(loss, views, targets))
+
+
+def test_without_balance_an_image_is_assigned_by_its_own_cosines():
+    loss, *views = started(swap(balance="none"))
+    targets = [(F.normalize(view, dim=1) @ loss.prototypes.T / 0.05).softmax(1) for view in views]
+    torch.testing.assert_close(loss(*views), naive_loss(loss, views, targets))
+
+
+def test_with_one_view_and_hard_assignment_it_is_the_papers_pull_against_that_of_all_prototypes():
+    """−log softmax(u·p/τ)_a = (½ ‖u − p_a‖² − 1)/τ + log Σ_k exp(u·p_k/τ), a the nearest, for unit u and p."""
+    loss, z, _ = started(swap(balance="none", epsilon=1e-6))
+    u = F.normalize(z, dim=1)
+    nearest_ones = loss.prototypes[nearest(u, loss.prototypes)]
+    rest = (u @ loss.prototypes.T / 0.1).logsumexp(1).mean()
+    torch.testing.assert_close(loss(z), (pull(u, nearest_ones) / 2 - 1) / 0.1 + rest)
+
+
+def test_a_view_learns_from_the_other_and_gives_no_gradient_to_what_it_learns_from():
+    loss, z, other = started()
+    z.requires_grad_()
+    loss(z, other).backward()
+    both, z.grad = z.grad.clone(), None
+    swap_of = loss.assign(loss.space(other))
+    (-(swap_of * (loss.space(z) @ loss.prototypes.T / 0.1).log_softmax(1)).sum(1).mean() / 2).backward()
+    torch.testing.assert_close(both, z.grad)
+
+
+def naive_step(loss, z):
+    """What `update` does, one class after the other."""
+    u = F.normalize(z, dim=1)
+    where = [max(range(CLASSES), key=lambda k, row=row: (row @ loss.prototypes[k]).item()) for row in u]
+    prototypes, counts = [], []
+    for k in range(CLASSES):
+        mine = [row for row, own in zip(u, where, strict=True) if own == k]
+        v, n = loss.counts[k].item(), len(mine)
+        p = (v * loss.prototypes[k] + sum(mine) + n * loss.anchors[k]) / (v + n) if n else loss.prototypes[k]
+        prototypes.append(p / p.norm())
+        counts.append(min(v + n, 200 / CLASSES))
+    return torch.stack(prototypes), torch.tensor(counts, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("preset", [swapped(), unanchored()])
+def test_prototypes_follow_their_class_and_anchor_on_the_sphere_and_remember_one_class_of_images(preset):
+    loss, z, _ = started(preset)
+    for _ in range(3):
+        prototypes, counts = naive_step(loss, z)
+        loss.update(z)
+        torch.testing.assert_close(loss.prototypes, prototypes)
+        torch.testing.assert_close(loss.counts, counts)
+
+
+def test_anchors_are_orthonormal_and_the_nearest_such_to_the_prototypes():
+    loss, *_ = started()
+    torch.testing.assert_close(loss.anchors @ loss.anchors.T, torch.eye(CLASSES, dtype=torch.float64))
+    own = (loss.anchors - loss.prototypes).norm()
+    for draw in range(100):
+        turned = torch.linalg.qr(loss.anchors.T + 0.3 * rand(DIM, CLASSES, key=str(draw))).Q.T
+        signs = (turned * loss.prototypes).sum(1).sign()
+        assert (turned * signs[:, None] - loss.prototypes).norm() > own
+    assert not started(unanchored())[0].anchors.any()
+
+
+def test_anchors_push_prototypes_apart():
+    def gap(preset):
+        loss = SpacingLoss(CLASSES, DIM, preset).double()
+        crowd = 1.0 + 0.3 * rand(200, DIM, key="crowd")  # all in one direction
+        loss.start(crowd)
+        for _ in range(20):
+            loss.update(crowd)
+        return distances(loss.prototypes)[~torch.eye(CLASSES, dtype=torch.bool)].min()
+
+    assert gap(swapped()) > 1.5 * gap(unanchored())
+
+
+def test_learnt_shares_follow_what_is_seen_and_equal_ones_stay():
+    crowd = F.normalize(torch.eye(CLASSES, DIM, dtype=torch.float64)[torch.tensor([0] * 90 + [1, 2, 3] * 10)], dim=1)
+    crowd = crowd + 0.05 * rand(120, DIM, key="noise")
+    shares = {}
+    for balance in ("learnt", "equal"):
+        loss = SpacingLoss(CLASSES, DIM, swap(balance=balance)).double()
+        loss.start(crowd)
+        for _ in range(300):
+            loss.update(crowd)
+        shares[balance] = loss.shares
+    torch.testing.assert_close(shares["learnt"].max(), torch.tensor(0.75, dtype=torch.float64), atol=0.02, rtol=0)
+    assert shares["learnt"].sum().item() == pytest.approx(1)
+    assert shares["equal"].tolist() == [0.25] * 4
+
+
+def told_apart(mixed):
+    """Two known classes, two new ones; half of the known classes' images are labelled."""
+    truth = torch.arange(80) % 4
+    features = 3 * torch.eye(4, DIM, dtype=torch.float64)[truth] + 0.3 * rand(80, DIM, key="features")
+    seen = (truth >= 2) | (torch.arange(80) < 40) | torch.tensor(mixed)
+    features, truth = features[seen], truth[seen]
+    labels = torch.where((truth < 2) & (torch.arange(len(truth)) < 40), truth, -1)
+    loss = SpacingLoss(4, DIM).double()
+    loss.start(features, labels, mixed=mixed)
+    return loss, features, truth, labels
+
+
+def test_labelled_images_are_held_to_the_prototypes_of_their_classes():
+    loss, features, truth, labels = told_apart(mixed=False)
+    assigned = loss.assign(loss.space(features), labels)
+    assert torch.equal(assigned[labels >= 0], F.one_hot(truth[labels >= 0], 4).double())
+    assert not assigned[labels < 0, :2].any()  # nothing unlabelled is of a known class
+    torch.testing.assert_close(assigned.sum(1), torch.ones(len(features), dtype=torch.float64))
+    wrong = labels.where(labels < 0, 1 - labels)  # what labels say counts, not what is near
+    before = loss.prototypes.clone()
+    loss.update(features, wrong)
+    assert ((loss.prototypes[:2] @ before[:2].T).diagonal() < 0.999).all()
+    assert loss(features, features, labels) < loss(features, features, wrong)
+
+
+def test_in_a_mixed_pile_unlabelled_images_may_be_assigned_to_known_classes():
+    loss, features, truth, labels = told_apart(mixed=True)
+    assigned = loss.assign(loss.space(features), labels)
+    theirs = (labels < 0) & (truth < 2)
+    assert theirs.any()
+    assert torch.equal(assigned[theirs].argmax(1), truth[theirs])
+
+
+def test_assignments_remember_how_an_image_was_seen_the_more_the_later_in_the_run():
+    features, rows = rand(60, DIM, key="features"), torch.arange(40)
+    loss = SpacingLoss(CLASSES, DIM, images=60).double()
+    loss.start(features)
+    z, other = rand(40, DIM, key="z"), rand(40, DIM, key="other")
+    torch.testing.assert_close(loss(z, other, rows=rows), loss(z, other))  # at the beginning nothing
+    before, m = F.normalize(features, dim=1)[:40], 0.8 * 0.5
+    blended = [F.normalize(m * before + (1 - m) * F.normalize(view, dim=1), dim=1) for view in (z, other)]
+    targets = [loss.assign(each) for each in blended]
+    torch.testing.assert_close(loss(z, other, rows=rows, progress=0.5), naive_loss(loss, [z, other], targets))
+    loss.update(z, rows=rows, progress=0.5)
+    torch.testing.assert_close(loss.seen[:40], blended[0])
+    torch.testing.assert_close(loss.seen[40:], F.normalize(features, dim=1)[40:])
+
+
+def test_labels_say_nothing_where_prototypes_started_without_them():
+    loss, z, other = started()
+    labels = torch.arange(40) % CLASSES
+    assert torch.equal(loss(z, other, labels), loss(z, other))
+
+
+def test_a_long_tail_does_not_collapse_where_shares_are_learnt():
+    """Classes of 200, 60, 20 and 10 images; a linear network that could put all of them into one."""
+    truth = torch.tensor([0] * 200 + [1] * 60 + [2] * 20 + [3] * 10)
+    x = 4 * torch.eye(4, DIM, dtype=torch.float64)[truth] + 0.4 * rand(len(truth), DIM, key="x")
+
+    def sizes(balance):
+        network = torch.nn.Linear(DIM, DIM, bias=False).double()
+        torch.nn.init.eye_(network.weight)
+        spacing = SpacingLoss(4, DIM, swap(balance=balance)).double()
+        spacing.start(network(x).detach())
+        optimizer = torch.optim.SGD(network.parameters(), 0.1)
+        for step in range(150):
+            views = [network(x + 0.3 * rand(*x.shape, key=f"{step} {view}")) for view in range(2)]
+            optimizer.zero_grad()
+            spacing(*views).backward()
+            optimizer.step()
+            spacing.update(views[0])
+        found = (spacing.space(network(x)) @ spacing.prototypes.T).argmax(1)
+        return sorted(torch.bincount(found, minlength=4).tolist())
+
+    assert sizes("learnt") == pytest.approx([10, 20, 60, 200], abs=12)
+    assert sizes("equal")[-1] < 150  # cut into parts
+
+
+def test_the_method_takes_all_views_of_an_image_and_scores_by_cosines():
+    method = Spacing(Problem(DIM, 0, CLASSES, labelled=False), swapped()).double()
+    method.loss.start(rand(200, DIM, key="features"))
+    views = [Latents(rand(20, DIM, key=key)) for key in ("z", "other", "small")]
+    batch = Batch([], torch.full((20,), -1), torch.arange(20), {})
+    targets = [method.loss.assign(method.loss.space(view.z)) for view in views[:2]]  # the third is not large
+    expected = naive_loss(method.loss, [view.z for view in views], targets)
+    torch.testing.assert_close(method(views, batch, Now(0, 0, 1))["spacing"], expected)
+    blended = batch._replace(notes={"appended": torch.ones(20)})
+    two = method.loss(views[0].z, views[1].z)
+    torch.testing.assert_close(method(views, blended, Now(0, 0, 1))["spacing"], two)  # a blend is none of its views
+    scores = method.logits(views[0].z)
+    torch.testing.assert_close(scores, F.normalize(views[0].z, dim=1) @ method.loss.prototypes.T / 0.1)
+    assert Spacing(Problem(DIM, 0, CLASSES), replace(swapped(), swap=None)).logits(views[0].z) is None
+
+
+def test_known_classes_hold_their_prototypes_in_a_mixed_pile_though_their_images_are_away():
+    truth = torch.arange(60) % 3  # of class 0, which is known, and of two new ones; class 1 of the model is absent
+    places = 3 * torch.eye(4, DIM, dtype=torch.float64)
+    features = places[torch.tensor([0, 2, 3])[truth]] + 0.2 * rand(60, DIM, key="pile")
+    method = Spacing(
+        Problem(DIM, 2, 2, labelled=False, mixed=True), swapped(), None, (places[:2], torch.tensor([9, 9]))
+    )
+    method.double().before_epoch(lambda: Survey(features, torch.full((60,), -1)), Now(0, 0, 5))
+    loss = method.loss
+    assert (loss.prototypes[:2] * F.normalize(places[:2], dim=1)).sum(1).min() > 0.97
+    assert torch.equal(loss.assign(loss.space(features))[truth == 0].argmax(1), torch.zeros(20, dtype=torch.long))
+    assert loss.shares[1] < 0.05  # nothing is forced into a class that is not there
+
+
+def test_the_default_method_and_loss_are_swapped_and_its_control_differs_by_anchors_alone():
+    model = Model(SmallResNet(2, 2), 12, 1, ("a", "b"))
+    assert build("spacing", Problem(16, 2, 3), model).loss.preset == swapped() == SpacingLoss(3, 8).preset
+    assert replace(unanchored(), orientation="orthonormal") == swapped()
