@@ -211,10 +211,11 @@ def report(run: Path) -> None:
 def benchmark(
     stages: str,
     *,
-    dataset: str,
+    dataset: str | None = None,
     split: str | None = None,
     methods: Many = (),
-    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())] = (0, 1, 2),
+    parts: Many = (),
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())] = (),
     budget: str = "cpu",
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),
@@ -224,24 +225,30 @@ def benchmark(
 
     newfound benchmark two-stage --dataset cifar10
     newfound benchmark single-stage --dataset cifar100 --split 20-80 --methods ncl ncl+spacing
+    newfound benchmark evidence --parts doodles
 
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage.
+        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets.
         dataset: cifar10 or cifar100.
-        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10.
+        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
         methods: the rows to make; default: the paper's, then controls.
-        seeds: one row each.
+        parts: of the evidence; default: all.
+        seeds: one row each; default: 0 1 2, or those of the evidence.
         budget: smoke (some minutes), cpu (hours on two cores) or paper (as published, for a GPU).
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
     """
+    if stages == "evidence":
+        _evidence(data, output, parts, seeds)
+        return
+
     from newfound.benchmark.run import benchmark as run
     from newfound.benchmark.run import found, table
 
-    which = table(stages, dataset, split, budget)
+    which, seeds = table(stages, dataset, split, budget), seeds or (0, 1, 2)
     place = found(which, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
@@ -253,6 +260,18 @@ def benchmark(
         return
     console.table(summary(path), f"{which.name}: mean over seeds, unlabelled training images")
     console.say(f"Results: {path}")
+
+
+def _evidence(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
+    """The rows of the evidence, and the tables of its small sets."""
+    from newfound.benchmark.evidence import evidence, read, table
+
+    with console.show_progress() as progress:
+        paths = evidence(data, output, only=parts, seeds=seeds, progress=progress)
+    for path in paths:
+        if path.name.startswith("evidence-") and (results := read(path))["rows"]:
+            console.table(table(results), f"{results['setting']['set']}: mean over seeds, by unit k-means")
+        console.say(f"Results: {path}")
 
 
 @app.command

@@ -9,7 +9,7 @@ import torch
 from newfound import methods
 from newfound.benchmark.budgets import BUDGETS
 from newfound.data.batches import Data
-from newfound.methods.spacing import PRESETS
+from newfound.methods.spacing_loss import PRESETS
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, fit
@@ -20,6 +20,8 @@ NAMES = list(methods.METHODS)
 
 WEAK = ("weak", "weak")
 STAGE_FOUR = (200, 128, 0.1, "sgd", 1e-4, "steps(at=(0.85,))", WEAK, 1)
+OURS = ("spacing", "spacing:swapped", "spacing:unanchored")
+OUR_RATE = "warm_cosine(warm=0.1, start=0.01, end=0.01)"
 PUBLISHED = {
     "kcl": (150, 100, 1e-3, "adam", 0.0, f"steps(at=({100 / 150},))", ("weak",), ALL),
     "mcl": (150, 100, 1e-3, "adam", 0.0, f"steps(at=({100 / 150},))", ("weak",), ALL),
@@ -31,8 +33,11 @@ PUBLISHED = {
     "rs-il": STAGE_FOUR,
     "ncl": STAGE_FOUR,
     "ncl:plain": STAGE_FOUR,
+    "ncl:author": (50, 512, 0.1, "sgd", 1e-4, "steps(at=(0.6,))", WEAK, 1),
     "pairs": STAGE_FOUR,
-    **{name: (*STAGE_FOUR[:6], ("weak",), 1) for name in NAMES if name.startswith("spacing")},
+    "pairs:teacher": STAGE_FOUR,
+    **{name: (*STAGE_FOUR[:6], ("weak",), 1) for name in NAMES if name.startswith("spacing") and name not in OURS},
+    **dict.fromkeys(OURS, (*STAGE_FOUR[:5], OUR_RATE, ("strong", "strong", "small", "small"), ALL)),
     "uno": (
         *(500, 512, 0.4, "sgd", 1.5e-4, f"warm_cosine(warm={10 / 500}, start={0.001 / 0.4}, end={0.001 / 0.4})"),
         *(("strong", "strong", "small", "small"), ALL),
@@ -138,7 +143,7 @@ def test_only_finishing_trains_a_part_of_the_network_before_discovery():
 
 def test_the_weight_of_a_preset_is_the_budgets_where_it_has_one_else_its_own():
     budget = replace(BUDGETS["smoke"], weights={"paper": 0.25, "aligned": 0.5})
-    assert budget.weight("ncl+spacing") == budget.weight("spacing:aligned") == 0.5
+    assert budget.weight("ncl+spacing:aligned") == budget.weight("spacing:aligned") == 0.5
     assert budget.weight("spacing:paper") == 0.25
     assert budget.weight("rs+spacing:author") == PRESETS["author"]().weight
     assert budget.weight("ncl") is None

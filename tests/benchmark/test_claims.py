@@ -9,7 +9,7 @@ from newfound.benchmark import claims
 from newfound.benchmark.claims import beats_two_stage, helps, separates, skewed, verdict
 from newfound.benchmark.published import TWO_STAGE
 from newfound.benchmark.summary import READINGS
-from newfound.methods.spacing import PRESETS
+from newfound.methods.spacing_loss import PRESETS
 
 
 def row(method, seed, accuracy, nmi=0.5, apart=0.1):
@@ -23,7 +23,7 @@ def table(*rows):
 
 
 def two_stage(ours):
-    means = dict.fromkeys(TWO_STAGE, 0.5) | {"pairs+spacing": ours}
+    means = dict.fromkeys(TWO_STAGE, 0.5) | {"pairs+spacing:aligned": ours}
     rows = [row(name, seed, mean) for name, mean in means.items() for seed in range(3)]
     return {"two-stage-cifar10-5-5": table(*rows)}
 
@@ -31,7 +31,8 @@ def two_stage(ours):
 def single_stage(gain, split="20-80", seeds=(0, 1, 2), noise=0.001):
     rows = [row("ncl", seed, 0.4) for seed in seeds]
     rows += [
-        row("ncl+spacing", seed, 0.4 + gain + noise * seed, 0.5 + gain, 0.1 + gain + noise * seed) for seed in seeds
+        row("ncl+spacing:aligned", seed, 0.4 + gain + noise * seed, 0.5 + gain, 0.1 + gain + noise * seed)
+        for seed in seeds
     ]
     return {f"single-stage-cifar100-{split}": table(*rows)}
 
@@ -57,8 +58,8 @@ def test_nothing_is_said_before_all_rows_are_there():
     [
         ("dtc", "unit k-means", "fails"),
         ("dtc", "head", "fails"),
-        ("pairs+spacing", "head", "fails"),
-        ("pairs+spacing", "unit k-means", "holds"),
+        ("pairs+spacing:aligned", "head", "fails"),
+        ("pairs+spacing:aligned", "unit k-means", "holds"),
     ],
 )
 def test_spacing_is_judged_by_its_own_reading_and_every_other_by_its_best(method, reading, expected):
@@ -99,7 +100,7 @@ def test_a_gain_that_is_only_the_reading_s_is_told_apart():
     assert claim.verdict == "undecided"
     assert claim.figure.endswith("accuracy +30.0 here, +30.0 by the change of reading alone")
     for each in results["single-stage-cifar100-20-80"]["rows"]:
-        if each["method"] == "ncl+spacing":
+        if each["method"] == "ncl+spacing:aligned":
             each["train"]["k-means"]["accuracy"] = 0.5
     assert helps(results, "ncl", "20-80").figure.endswith("accuracy +40.0 here, +30.0 by the change of reading alone")
 
@@ -122,7 +123,7 @@ def test_an_interval_that_only_touches_zero_is_not_above_it():
 def test_a_host_is_not_helped_when_one_reading_falls(reading):
     results = single_stage(0.1)
     for each in results["single-stage-cifar100-20-80"]["rows"]:
-        if each["method"] == "ncl+spacing":
+        if each["method"] == "ncl+spacing:aligned":
             each["train"][reading] = {"accuracy": 0.3, "nmi": 0.5}
     assert helps(results, "ncl", "20-80").verdict == "fails"
 

@@ -1,11 +1,13 @@
 """The demonstration, small."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from newfound.benchmark import demo
+from newfound.benchmark.small import SETS, hide, thin
 from newfound.data.sources import doodles
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import StageOne
@@ -15,7 +17,11 @@ from newfound.errors import InputError
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     output = tmp_path_factory.mktemp("demo")
+    whole = SETS["doodles"](None, 0)
+    few = replace(whole, known=thin(whole.known, whole.known.labels, [5] * 100)[0])
+    novel, truth = thin(whole.novel, whole.truth, [6] * 10)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SETS, "doodles", lambda data, seed: replace(few, novel=novel, truth=truth))
         patch.setattr(demo, "STAGE", StageOne(size=28, width=2, pretrain_epochs=1))
         rows = demo.demonstrate(output, everything=True, command="newfound demo --all")
         demo.write_results(rows, output / "results.json", "newfound demo --all --seeds 1")
@@ -25,8 +31,10 @@ def shown(tmp_path_factory):
 def test_every_control_is_measured_in_both_readings(shown):
     _, rows = shown
     assert set(rows["method"]) == set(demo.TITLES)
-    assert set(rows["reading"]) == {"k-means", "unit k-means"}
-    assert len(rows) == 2 * len(demo.TITLES)
+    both = rows[rows["reading"] != "prototypes"]
+    assert set(both["reading"]) == {"k-means", "unit k-means"}
+    assert len(both) == 2 * len(demo.TITLES)
+    assert set(rows[rows["reading"] == "prototypes"]["method"]) == {name for name in demo.TITLES if "spacing" in name}
     assert rows["nmi"].between(0, 1).all()
 
 
@@ -50,7 +58,7 @@ def test_results_say_how_they_were_made(shown):
 def test_it_leaves_a_run_with_a_report(shown):
     output, _ = shown
     found = Discovery.load(output)
-    assert len(found.paths) == 1000
+    assert len(found.paths) == 60
     assert found.scores is not None
     assert "k-means on the pixels" in (output / "report.html").read_text()
 
@@ -58,9 +66,9 @@ def test_it_leaves_a_run_with_a_report(shown):
 def test_known_and_novel_drawings_share_no_category_and_the_pile_no_label():
     known, novel = doodles("known"), doodles("novel")
     assert not set(known.classes) & set(novel.classes)
-    assert (demo.hide(novel).labels == -1).all()
-    assert demo.hide(novel).classes == ()
-    assert torch.equal(demo.hide(novel).pixels, novel.pixels)
+    assert (hide(novel).labels == -1).all()
+    assert hide(novel).classes == ()
+    assert torch.equal(hide(novel).pixels, novel.pixels)
 
 
 def test_processes_that_train_together_are_refused(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def test_every_row_kept_what_a_figure_needs(place):
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("kind", "runs"), [("tsne", ("pairs+spacing", "pairs")), ("spacing", ("pairs+spacing:author",))]
+    ("kind", "runs"), [("tsne", ("pairs+spacing", "pairs")), ("spacing", ("pairs+spacing:aligned",))]
 )
 def test_figures_are_drawn_from_kept_rows(place, tmp_path, kind, runs):
     folders = [place / "kept" / f"{NAME}-{name}-0" for name in runs]
@@ -289,7 +289,7 @@ def test_what_was_finished_before_an_interruption_is_kept(counted, data, tmp_pat
     [
         ({"width": 5}, "settings: width"),
         ({"last": 9}, r"settings: last, training of pairs\+spacing"),
-        ({"weights": {"aligned": 0.77}}, r"λ of pairs\+spacing"),
+        ({"weights": {"swapped": 0.77}}, r"λ of pairs\+spacing"),
     ],
 )
 def test_results_of_another_setting_are_refused_and_nothing_is_lost(

@@ -4,7 +4,8 @@ import pytest
 
 from newfound.benchmark.spaced import build, host_of, preset_of
 from newfound.errors import InputError
-from newfound.methods.spacing import PRESETS, spacing_of
+from newfound.methods.spacing import spacing_of
+from newfound.methods.spacing_loss import PRESETS
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Problem
@@ -13,11 +14,11 @@ from newfound.types import Problem
 @pytest.mark.parametrize(
     ("name", "preset", "host"),
     [
-        ("pairs+spacing", "aligned", "pairs"),
+        ("pairs+spacing", "swapped", "pairs"),
         ("rs+spacing:aligned", "aligned", "rs"),
         ("ncl:plain+spacing:dcn", "dcn", "ncl:plain"),
         ("spacing:author", "author", None),
-        ("spacing", "aligned", None),
+        ("spacing", "swapped", None),
         ("pairs", None, None),
         ("kmeans", None, None),
     ],

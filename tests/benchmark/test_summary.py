@@ -27,10 +27,10 @@ def row(method, seed, **accuracy):
 RESULTS = {
     "setting": {"stages": "two-stage", "split": "5-5"},
     "rows": [
-        row("pairs+spacing", 0, head=0.8, units=0.9),
+        row("pairs+spacing:aligned", 0, head=0.8, units=0.9),
         row("pairs", 0, head=0.7),
-        row("pairs+spacing", 1, head=0.6, units=0.7),
-        row("pairs+spacing", 2, head=0.7, units=0.5),
+        row("pairs+spacing:aligned", 1, head=0.6, units=0.7),
+        row("pairs+spacing:aligned", 2, head=0.7, units=0.5),
         row("pairs", 1, head=0.6),
         row("pairs", 2, head=0.4),
     ],
@@ -47,7 +47,7 @@ def path(tmp_path):
 def test_flat_is_one_row_a_method_seed_and_reading():
     table = summary.flat(RESULTS)
     assert len(table) == 9
-    one = table[(table["method"] == "pairs+spacing") & (table["seed"] == 1) & (table["reading"] == "units")]
+    one = table[(table["method"] == "pairs+spacing:aligned") & (table["seed"] == 1) & (table["reading"] == "units")]
     assert one["accuracy"].item() == 0.7
     assert summary.flat(RESULTS, "test")["accuracy"].tolist() == pytest.approx((table["accuracy"] / 2).tolist())
 
@@ -59,8 +59,8 @@ def test_flat_of_nothing_has_its_columns():
 def test_a_summary_is_mean_and_deviation_over_seeds_with_the_published_number_beside(path):
     table = summary.summary(path)
     assert list(zip(table["method"], table["reading"], strict=True)) == [
-        ("pairs+spacing", "head"),
-        ("pairs+spacing", "units"),
+        ("pairs+spacing:aligned", "head"),
+        ("pairs+spacing:aligned", "units"),
         ("pairs", "head"),
     ]
     head = table.iloc[0]
@@ -68,7 +68,7 @@ def test_a_summary_is_mean_and_deviation_over_seeds_with_the_published_number_be
     assert head["accuracy"] == f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
     assert head["NMI"] == "0.350 ± 0.050"
     assert head["seeds"] == 3
-    given = TWO_STAGE["pairs+spacing"][1]["5-5"]
+    given = TWO_STAGE["pairs+spacing:aligned"][1]["5-5"]
     assert head["published"] == f"{given.accuracy} / {given.nmi} (Spacing Loss)"
     assert table.iloc[2]["published"] == ""
 
@@ -85,10 +85,10 @@ def test_a_split_that_was_not_published_has_nothing_beside(tmp_path):
 
 def test_gains_are_paired_by_seed_within_one_reading():
     differences = [0.1, 0.0, 0.3]
-    pairs = summary.paired(RESULTS, "pairs+spacing", "pairs", "head")
+    pairs = summary.paired(RESULTS, "pairs+spacing:aligned", "pairs", "head")
     assert pairs["accuracy"].tolist() == pytest.approx(differences)
     assert pairs["nmi"].tolist() == pytest.approx([d / 2 for d in differences])
-    assert summary.paired(RESULTS, "pairs+spacing", "pairs", "units").empty
+    assert summary.paired(RESULTS, "pairs+spacing:aligned", "pairs", "units").empty
 
 
 def test_an_interval_is_students_of_the_mean_difference():
@@ -107,7 +107,7 @@ def line(table, *cells):
 
 def test_a_comparison_has_a_line_a_published_row_then_the_controls_and_says_what_was_not_run():
     table = summary.comparison(RESULTS)
-    assert line(table, "Spacing Loss (`pairs+spacing`)")[1:] == [
+    assert line(table, "Spacing Loss (`pairs+spacing:aligned`)")[1:] == [
         "90.5 / 0.787",
         "70.0 ± 10.0 / 0.350 ± 0.050",
         "",
@@ -141,7 +141,7 @@ def test_a_page_asks_for_each_table_by_its_name(part):
 
 
 def test_gains_are_given_for_every_reading_that_both_have():
-    assert line(summary.gains(RESULTS), "`pairs+spacing`", "`pairs`", "head")[3:] == [
+    assert line(summary.gains(RESULTS), "`pairs+spacing:aligned`", "`pairs`", "head")[3:] == [
         "+13.3 [-24.6, +51.3]",
         "+0.067 [-0.123, +0.256]",
         "3",
@@ -158,7 +158,7 @@ def test_separation_and_costs_are_means_over_seeds():
         "2.000 ± 0.000",
         "3",
     ]
-    assert line(summary.costs(RESULTS), "`pairs+spacing`")[1:] == ["3", "2.0", "0.5", "102"]
+    assert line(summary.costs(RESULTS), "`pairs+spacing:aligned`")[1:] == ["3", "2.0", "0.5", "102"]
 
 
 def test_memory_that_was_not_measured_is_left_out():
@@ -187,9 +187,9 @@ def test_spacing_gains_in_every_published_column():
     """A slip of the pen in the tables would show: the paper's rows with Spacing are above their hosts."""
     for host in ("rs", "ncl"):
         for split, published in SINGLE_STAGE[host][1].items():
-            with_spacing = SINGLE_STAGE[f"{host}+spacing"][1][split]
+            with_spacing = SINGLE_STAGE[f"{host}+spacing:aligned"][1][split]
             assert with_spacing.accuracy > published.accuracy
             assert with_spacing.nmi > published.nmi
     for split in ("5-5", "80-20"):
         best = max(TWO_STAGE, key=lambda name: TWO_STAGE[name][1][split].accuracy)
-        assert best == "pairs+spacing"
+        assert best == "pairs+spacing:aligned"

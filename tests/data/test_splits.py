@@ -10,7 +10,7 @@ import torch
 from newfound.data import splits
 from newfound.data.cifar import cifar
 from newfound.data.sources import arrays
-from newfound.data.splits import CIFAR_SPLITS, by_class, check_apart, check_leaks, cifar_split
+from newfound.data.splits import CIFAR_SPLITS, by_class, check_apart, check_leaks, cifar_split, split_classes
 from newfound.errors import InputError
 from tests.data.pictures import picture, save
 
@@ -80,6 +80,24 @@ def test_cifar_is_split_as_published(name, classes, known, novel):
 def test_the_real_cifar_gives_the_published_counts(name, known, novel):
     split = cifar_split(cifar(os.environ["NEWFOUND_DATA"], "cifar10" if name == "5-5" else "cifar100"), name)
     assert (len(split.known), len(split.novel)) == (known, novel)
+
+
+def test_a_number_behind_a_split_orders_the_classes_anew():
+    order = np.random.default_rng(11).permutation(10).tolist()
+    assert split_classes("5-5@11") == ("cifar10", tuple(order[:5]), tuple(order[5:]))
+    images = some(list(range(10)) * 2)
+    split = cifar_split(images, "5-5@11")
+    assert split.known.classes == tuple(map(str, order[:5]))
+    assert split.novel_classes == tuple(map(str, order[5:]))
+    hundred = split_classes("80-10@12")
+    assert len({*hundred.known, *hundred.novel}) == 90
+    assert split_classes("5-5@11") != split_classes("5-5@12")
+
+
+@pytest.mark.parametrize("name", ["5-5@", "5-5@x", "5-5@-1", "@3"])
+def test_an_order_that_is_no_number_is_refused(name):
+    with pytest.raises(InputError, match="as in 5-5@11"):
+        split_classes(name)
 
 
 def test_an_unknown_split_is_refused_with_those_there_are():

@@ -9,7 +9,7 @@ from newfound import methods
 from newfound.benchmark.spaced import preset_of
 from newfound.functional.schedules import one_cycle, steps
 from newfound.methods.similarity import SIMILARITY_TRAINING
-from newfound.methods.spacing import PRESETS
+from newfound.methods.spacing_loss import PRESETS
 from newfound.types import ALL, Training
 
 
@@ -29,10 +29,11 @@ class Budget:
     whole: int | None  # of those that train every stage, or must see images
     fresh: int | None  # of those that begin with a new network
     rate: float | None = None  # of those that train the last stage; None: as published
+    published_rates: tuple[str, ...] = ()  # hosts among them that keep their published rate
     batch: int | None = None  # at most; the published rate shrinks with it
     remembers: bool = False  # whether the frozen trunk is computed once
     images: int | None = None  # of each class, at most
-    weights: Mapping[str, float] = field(default_factory=dict)  # λ of Spacing's presets, where it is not their own
+    weights: Mapping[str, float] = field(default_factory=dict)  # λ by method or preset, where it is another
 
     def training(self, name: str) -> Training:
         """How a method trains at this budget. Ramps, steps and starts are shares of the run, and stay."""
@@ -44,20 +45,22 @@ class Budget:
         epochs = self.fresh if recipe.start == "new" else self.whole if whole else self.last
         batch = host.batch if self.batch is None else min(host.batch, self.batch)
         rate = host.rate if host.optimiser == "adam" else host.rate * batch / host.batch
-        if host.trains != ALL and self.rate is not None:
+        if host.trains != ALL and self.rate is not None and name.partition("+")[0] not in self.published_rates:
             rate = self.rate
         return replace(host, epochs=host.epochs if epochs is None else epochs, batch=batch, rate=rate)
 
     def weight(self, name: str) -> float | None:
         """λ of the Spacing in a method, where there is one."""
         preset = preset_of(name)
-        return None if preset is None else self.weights.get(preset, PRESETS[preset]().weight)
+        if preset is None:
+            return None
+        return self.weights.get(name, self.weights.get(preset, PRESETS[preset]().weight))
 
     def settings(self) -> dict[str, Any]:
-        """Plain values, for the results; λ is a row's own."""
+        """Plain values, for the results; λ and the rate are a row's own."""
         stages = ("supervised", "rotation", "finishing", "similarity")
         values = asdict(self) | {name: getattr(self, name).settings() for name in stages}
-        del values["weights"]
+        del values["weights"], values["published_rates"]
         return values
 
 
@@ -105,6 +108,7 @@ BUDGETS = {
         whole=10,
         fresh=12,
         rate=0.03,
+        published_rates=("pairs",),
         batch=128,
         remembers=True,
         weights={"aligned": 0.1, "dcn": 0.03, "paper": 1e-5},

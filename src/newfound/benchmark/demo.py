@@ -1,48 +1,46 @@
 """The demonstration: people's doodles, 100 known categories, ten that nobody named."""
 
 import json
-import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from newfound import files, parallel
-from newfound.data.sources import Images, doodles
+from newfound.benchmark.small import PIXELS, SETS, by_prototypes, discover, measure, run_row
+from newfound.data.sources import doodles
 from newfound.discovery.discover import facts, stage_one, versions
-from newfound.discovery.find import Progress, find, silent
+from newfound.discovery.find import Progress, silent
 from newfound.discovery.pages import write_report
-from newfound.discovery.reading import read
-from newfound.discovery.settings import Run, StageOne, needed
+from newfound.discovery.settings import DEFAULT, Run, needed
 from newfound.errors import InputError
 from newfound.functional.geometry import whitening
-from newfound.functional.metrics import scores
-from newfound.methods.spacing import aligned
+from newfound.methods.spacing_loss import swapped
 from newfound.networks.model import Model
 
-log = logging.getLogger("newfound")
-
-STAGE = StageOne(size=28)
-OURS = "pairs+spacing"
+STAGE = SETS["doodles"](None, 0).stage
+WHITENED = "whitened"
+"""The row of k-means on what the default's space gives before anything is trained."""
 TITLES = {
-    "pixels": "k-means on the pixels",
+    PIXELS: "k-means on the pixels",
     "kmeans": "k-means on the start features",
-    OURS: "pairs + spacing (aligned, the default)",
-    "whitened": "k-means on the whitened start features",
+    DEFAULT: "spacing (the default)",
+    WHITENED: "k-means on the whitened start features",
+    "spacing:unanchored": "spacing without anchors",
+    "uno": "UNO",
     "pairs": "pairs alone",
-    "pairs+spacing:dcn": "pairs + spacing without anchors (dcn)",
+    "pairs+spacing:aligned": "pairs + spacing by the paper's rule, anchors aligned",
+    "pairs+spacing:dcn": "pairs + spacing by that rule, without anchors",
     "pairs+spacing:paper": "pairs + spacing to the letter (paper)",
     "pairs+spacing:author": "pairs + spacing as in its author's code (author)",
 }
-FEW = ("kmeans", OURS)
-MANY = tuple(name for name in TITLES if name not in ("pixels", "whitened"))
+FEW = ("kmeans", DEFAULT)
+MANY = tuple(name for name in TITLES if name not in (PIXELS, WHITENED))
 READING = "unit k-means"
-"""The reading of the table; both are in the results."""
+"""The reading of the table; all are in the results."""
 
 
 def demonstrate(
@@ -59,22 +57,23 @@ def demonstrate(
     )
     needed("seeds", seeds, seeds >= 1, "at least 1")
     check_place(output)
-    known, novel = doodles("known"), doodles("novel")
-    pile, truth, classes = hide(novel), novel.labels, len(novel.classes)
-    rows = []
+    small, names, rows = SETS["doodles"](None, 0), doodles("novel").classes, list[dict]()
     for seed in range(seeds):
-        model = stage_one(known, STAGE, seed, progress=_called(progress, f"seed {seed}: learn the known"))
-        rows += measure("pixels", seed, pile.pixels.flatten(1) / 255, truth)
+        model = stage_one(small.known, STAGE, seed, progress=_called(progress, f"seed {seed}: learn the known"))
+        rows += run_row(small, model, PIXELS, seed)
         for method in MANY if everything else FEW:
-            began, run = time.perf_counter(), Run(method=method, mixed=False, seed=seed)
-            found = find(model, pile, classes, run=run, progress=_called(progress, f"seed {seed}: {method}"))
-            rows += measure(method, seed, found.features, truth, time.perf_counter() - began)
-            if method == "kmeans" and everything:  # what aligned's space gives by itself
-                rows += measure("whitened", seed, _whitened(model, found.features), truth)
-            if method == OURS and seed == 0:
+            began = time.perf_counter()
+            found = discover(small, model, method, seed, _called(progress, f"seed {seed}: {method}"))
+            seconds = time.perf_counter() - began
+            rows += measure(small, found.features, method, seed, seconds)
+            rows += by_prototypes(small, found, method, seed, seconds)
+            if method == "kmeans" and everything:
+                rows += measure(small, _whitened(model, found.features), WHITENED, seed, 0.0)
+            if method == DEFAULT and seed == 0:
                 first = found
-                first.truth = tuple(novel.classes[label] for label in truth.tolist())
-                first.facts = facts(found, run, None, command) | {
+                first.truth = tuple(names[label] for label in small.truth.tolist())
+                run = Run(method=method, mixed=False, seed=seed)
+                first.facts = facts(found, run, small.novel, None, command) | {
                     "comparison": f"mean of {seeds} seeds, this is seed 0"
                 }
     first.save(output)
@@ -87,23 +86,6 @@ def check_place(folder: Path) -> None:
     files.check_writable(folder)
     if folder.exists() and any(folder.iterdir()) and not _demonstrated(folder / "discovery.json"):
         raise InputError(f"{folder} holds other files; this needs a folder of its own. Give another place with -o.")
-
-
-def hide(images: Images) -> Images:
-    """The same images as a pile that nobody labelled."""
-    return Images(images.pixels, images.names, torch.full_like(images.labels, -1), ())
-
-
-def measure(
-    method: str, seed: int, features: Float[Tensor, "n dim"], truth: Int[Tensor, " n"], seconds: float = 0.0
-) -> list[dict]:
-    """The scores of some features, one row per reading."""
-    classes = len(truth.unique())
-    return [
-        {"method": method, "seed": seed, "reading": reading, "seconds": round(seconds, 1)}
-        | scores(truth, read(space, classes, None, seed).assignment, classes)
-        for reading, space in (("k-means", features), (READING, F.normalize(features, dim=1)))
-    ]
 
 
 def comparison(rows: Sequence[dict]) -> list[tuple[str, float, float]]:
@@ -122,12 +104,12 @@ def write_results(rows: pd.DataFrame, path: Path, command: str) -> None:
         "classes": "10, given",
         "nmi normaliser": "arithmetic",
         "stage one": vars(STAGE),
-        "discovery": vars(Run(mixed=False)),
+        "discovery": "the product's defaults for each method",
         "seeds": sorted(set(rows["seed"].tolist())),
         "command": command,
         "versions": versions(),
     }
-    records = rows.drop(columns="nmi normaliser").round(4).to_dict("records")
+    records = rows.round(4).to_dict("records")
     text = json.dumps({"setting": setting, "rows": records}, indent=1, ensure_ascii=False)
     files.write(path, text + "\n")
 
@@ -141,7 +123,7 @@ def _demonstrated(about: Path) -> bool:
 
 
 def _whitened(model: Model, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
-    shrink = aligned().whiten
+    shrink = swapped().whiten
     assert shrink is not None
     assert model.spread is not None
     return features @ whitening(model.spread, shrink)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound.benchmark.budgets import Budget
 from newfound.benchmark.spaced import build
 from newfound.benchmark.stages import Stages, Start, Task
 from newfound.data.batches import Data, Dataset
-from newfound.data.splits import CIFAR_SPLITS, of_classes
+from newfound.data.splits import of_classes, split_classes
 from newfound.discovery.discover import versions
 from newfound.discovery.find import Progress
 from newfound.discovery.trace import Trace, beginning, ending
@@ -97,8 +97,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Every number of a finished run: on unlabelled training images, on test images, and how separate classes lie."""
     truth, novel, known = task.parts.truth, len(task.parts.novel_classes), len(task.parts.known.classes)
-    _, known_classes, novel_classes = CIFAR_SPLITS[task.split]
-    test = of_classes(task.test, [*known_classes, *novel_classes])
+    classes = split_classes(task.split)
+    test = of_classes(task.test, [*classes.known, *classes.novel])
     whole = start.model.backbone.to(next(start.backbone.parameters()).device)  # a last stage may have moved alone
     seen = survey(whole, Data(test.pixels, test.labels)).features.cpu()
     ours = test.labels >= known
@@ -109,14 +109,13 @@ def evaluate(
         guess = nearest(space(seen[ours]), found.centres)
         result["test"][reading] = scores(test.labels[ours], guess, novel)
     if (logits := method.logits(after)) is not None:
-        guess = logits[:, -novel:].argmax(1)
-        result["train"]["head"] = scores(truth, guess, novel)
+        result["train"]["head"] = scores(truth, _novel(method, after, novel), novel)
+        result["test"]["head"] = scores(test.labels[ours], _novel(method, seen[ours], novel), novel)
         all_logits = method.logits(seen)
         assert all_logits is not None
-        result["test"]["head"] = scores(test.labels[ours], all_logits[ours][:, -novel:].argmax(1), novel)
         if logits.shape[1] == known + novel:
             # one assignment, made on the unlabelled training images, names the novel outputs of the test images
-            names = novel_names(known + truth, known + guess, known)
+            names = novel_names(known + truth, known + logits[:, -novel:].argmax(1), known)
             agnostic = task_agnostic(test.labels, all_logits.argmax(1), known, names)
             aware = task_aware(test.labels, all_logits, known, names)
             result["all classes"] = {"task-agnostic": agnostic._asdict(), "task-aware": aware._asdict()}
@@ -125,6 +124,13 @@ def evaluate(
         when: {"silhouette": silhouette(z, truth), "scatter": scatter(z, truth)} for when, z in unit.items()
     }
     return rounded(result)
+
+
+def _novel(method: Method, features: Float[Tensor, "n dim"], novel: int) -> Int[Tensor, " n"]:
+    """Which novel class the head says."""
+    scores = method.novel_logits(features, novel)
+    assert scores is not None
+    return scores.argmax(1)
 
 
 def latents(learner: Learner, data: Dataset) -> Float[Tensor, "n dim"]:

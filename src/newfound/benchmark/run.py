@@ -18,7 +18,7 @@ from newfound.benchmark.rows import run as run_row
 from newfound.benchmark.stages import Task
 from newfound.data.cifar import LAYOUTS, cifar, locate
 from newfound.data.sources import Images
-from newfound.data.splits import CIFAR_SPLITS
+from newfound.data.splits import split_classes
 from newfound.discovery.find import Progress, about, silent
 from newfound.errors import InputError, choices
 
@@ -55,26 +55,27 @@ class Table:
         return asdict(self) | {
             "images": "unlabelled training images (train) and test images of the novel classes (test), unaugmented",
             "epoch": "the last",
-            "novel classes": f"{len(CIFAR_SPLITS[self.split][2])}, given",
+            "novel classes": f"{len(split_classes(self.split).novel)}, given",
             "nmi normaliser": "arithmetic",
             "settings": json.loads(json.dumps(BUDGETS[self.budget].settings())),
         }
 
 
-def table(stages: str, dataset: str, split: str | None, budget: str) -> Table:
+def table(stages: str, dataset: str | None, split: str | None, budget: str) -> Table:
     """A table by its words, by default the dataset's first split; unknown words are refused with those that exist."""
     splits = [name for name, of in DATASETS.items() if of == dataset]
-    split = split or next(iter(splits), None)
+    split = split or next(iter(splits), "")
     asked: tuple[tuple[str, str | None, Collection[str]], ...] = (
         ("kind of table", stages, TABLES),
         ("dataset", dataset, LAYOUTS),
         ("budget", budget, BUDGETS),
-        (f"split of {dataset}", split, splits),
+        (f"split of {dataset}", split.partition("@")[0], splits),
     )
     for what, given, possible in asked:
         if given not in possible:
             raise InputError(f"There is no {what} called {given!r}. {choices(given, possible)}")
-    return Table(stages, dataset, str(split), budget)  # type: ignore[arg-type]  # both were looked up above
+    split_classes(split)
+    return Table(stages, dataset, split, budget)  # type: ignore[arg-type]  # both were looked up above
 
 
 def found(which: Table, data: Path | None) -> Path:

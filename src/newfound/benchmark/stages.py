@@ -16,7 +16,7 @@ from newfound.benchmark.budgets import Budget
 from newfound.data.batches import Data, Dataset
 from newfound.data.maps import Maps
 from newfound.data.sources import Images
-from newfound.data.splits import CIFAR_SPLITS, Split, cifar_split
+from newfound.data.splits import Split, cifar_split, split_classes
 from newfound.discovery.find import Progress
 from newfound.methods.stage_one import Rotation, Supervised
 from newfound.networks.backbone import Backbone, Tail
@@ -24,7 +24,7 @@ from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit
 from newfound.training.pretrain import beginner, colours, graduate, pretrain, similarity
-from newfound.training.trunk import VIEWS, recall, remember, settle
+from newfound.training.trunk import VIEWS, recall, remember, settle, settle_model
 from newfound.types import Problem, Training, seeded
 
 VIEW = "weak"
@@ -51,12 +51,12 @@ class Task:
     @property
     def known_rows(self) -> Int[Tensor, " known"]:
         """Where in the training set the images of known classes are, in the order of `parts.known`."""
-        return self._rows_of(CIFAR_SPLITS[self.split][1])
+        return self._rows_of(split_classes(self.split).known)
 
     @property
     def novel_rows(self) -> Int[Tensor, " novel"]:
         """Where those of novel classes are, in the order of `parts.novel`."""
-        return self._rows_of(CIFAR_SPLITS[self.split][2])
+        return self._rows_of(split_classes(self.split).novel)
 
     @property
     def rows(self) -> Int[Tensor, " n"]:
@@ -144,12 +144,12 @@ class Stages:
         supervised = self.supervised()
 
         def make(folder: Path) -> None:
-            model = Model.from_pretrained(supervised)
-            settle(model.backbone, self.task.pixels, VIEW, self.seed)
+            model = settle_model(Model.from_pretrained(supervised), self.task.pixels, VIEW, self.seed)
             model.save_pretrained(folder)
             self._remember(model.backbone, self.task.pixels, folder)
 
-        setting = {"supervised": supervised.name, "labelled": self.task.labelled} | self._remembered()
+        setting = {"supervised": supervised.name, "labelled": self.task.labelled, "statistics": "carried along"}
+        setting |= self._remembered()
         return cache.entry("settled", setting, make)
 
     def rotation(self) -> Path:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -17,14 +19,46 @@ from newfound.data.pictures import existing
 from newfound.data.sources import Images
 from newfound.errors import InputError, choices, listing
 
+
+class Classes(NamedTuple):
+    """Which classes of a dataset are known, and which are novel."""
+
+    dataset: str
+    known: tuple[int, ...]
+    novel: tuple[int, ...]
+
+
 CIFAR_SPLITS = {
-    "5-5": (10, range(5), range(5, 10)),
-    "80-20": (100, range(80), range(80, 100)),
-    "50-50": (100, range(50), range(50, 100)),
-    "20-80": (100, range(20), range(20, 100)),
-    "80-10": (100, range(80), range(90, 100)),  # DTC's: the ten between serve to estimate the number of classes
+    "5-5": Classes("cifar10", (*range(5),), (*range(5, 10),)),
+    "80-20": Classes("cifar100", (*range(80),), (*range(80, 100),)),
+    "50-50": Classes("cifar100", (*range(50),), (*range(50, 100),)),
+    "20-80": Classes("cifar100", (*range(20),), (*range(20, 100),)),
+    # DTC's: the ten between serve to estimate the number of classes
+    "80-10": Classes("cifar100", (*range(80),), (*range(90, 100),)),
 }
-"""The field's splits: how many classes the dataset has, which are known, which are novel."""
+"""The field's splits."""
+
+COUNTS = {"cifar10": 10, "cifar100": 100}
+"""How many classes a dataset has."""
+
+
+def split_classes(name: str) -> Classes:
+    """The classes of a split by its name: one of the field's, or the same with the classes in another order.
+
+    `5-5@11` takes the order of `numpy.random.default_rng(11).permutation(10)`, and of it the first five as known.
+    """
+    base, permuted, seed = name.partition("@")
+    if base not in CIFAR_SPLITS or (permuted and not seed.isdecimal()):
+        raise InputError(
+            f"There is no split {name!r}. {choices(base, CIFAR_SPLITS)} With @ and a number behind, as in 5-5@11, the "
+            "classes come in another order."
+        )
+    split = CIFAR_SPLITS[base]
+    if not permuted:
+        return split
+    order = np.random.default_rng(int(seed)).permutation(COUNTS[split.dataset]).tolist()
+    known, novel = (tuple(order[place] for place in part) for part in (split.known, split.novel))
+    return Classes(split.dataset, known, novel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +99,12 @@ def of_classes(images: Images, classes: Sequence[int]) -> Images:
 
 
 def cifar_split(images: Images, name: str) -> Split:
-    """One of the field's splits of CIFAR, by its name in `CIFAR_SPLITS`."""
-    if name not in CIFAR_SPLITS:
-        raise InputError(f"There is no split {name!r}. {choices(name, CIFAR_SPLITS)}")
-    classes, known, novel = CIFAR_SPLITS[name]
-    if len(images.classes) != classes:
+    """Images of CIFAR, split by a name as in `split_classes`."""
+    dataset, known, novel = split_classes(name)
+    if len(images.classes) != COUNTS[dataset]:
         raise InputError(
-            f"These images have {len(images.classes)} classes. Needed for the split {name}: {classes}. "
-            f"Take CIFAR-{classes}, or another split."
+            f"These images have {len(images.classes)} classes. Needed for the split {name}: {COUNTS[dataset]}. "
+            f"Take {dataset}, or another split."
         )
     return by_class(images, known, novel)
 

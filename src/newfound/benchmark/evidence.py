@@ -1,0 +1,278 @@
+"""Does the default win? On class splits, seeds and sets that nothing was chosen on, beside every control."""
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from filelock import Timeout
+
+from newfound import cache, files, parallel
+from newfound.benchmark.run import Table, benchmark, found
+from newfound.benchmark.small import PIXELS, SETS, learn_known, run_row
+from newfound.benchmark.summary import cell, flat, interval, paired, spread
+from newfound.discovery.discover import versions
+from newfound.discovery.find import Progress, silent
+from newfound.errors import InputError, choices
+
+log = logging.getLogger("newfound")
+
+READING = "unit k-means"
+OURS, CONTROL = "spacing", "spacing:unanchored"
+LARGE = ("kmeans", "pairs+spacing", OURS, CONTROL, "uno", "dtc")
+"""Rows of the tables on CIFAR."""
+FEW = (PIXELS, "kmeans", OURS, CONTROL, "uno", "pairs", "pairs+spacing")
+PRESETS = ("aligned", "paper", "author", "dcn")
+SMALL = (*FEW, *(f"pairs+spacing:{preset}" for preset in PRESETS))
+"""Rows of small sets."""
+TITLES = {
+    PIXELS: "k-means on the pixels",
+    "kmeans": "k-means on the start features",
+    OURS: "**spacing** (the default)",
+    CONTROL: "the same without anchors",
+    "uno": "UNO",
+    "dtc": "DTC",
+    "pairs": "pairs alone",
+    "pairs+spacing": "pairs + spacing",
+} | {f"pairs+spacing:{preset}": f"pairs + spacing:{preset}" for preset in PRESETS}
+
+
+ABOUT = {
+    "doodles": "Doodles: the ten kinds of the demonstration, 1000 drawings, 100 other kinds known",
+    "digits-0-4": "Digits, 0 to 4 known",
+    "digits-5-9": "Digits, 5 to 9 known",
+    "digits-even": "Digits, even ones known",
+    "fashion-mnist": "Fashion-MNIST: five kinds known, five novel, 600 images each",
+    "cifar10-few": "CIFAR-10: five classes known, 200 images of each of the others",
+    "doodles-tail": "Doodles, a long tail: the novel kinds have 100 to 5 drawings",
+    "cifar10-tail": "CIFAR-10, a long tail: the novel classes have 2000 to 100 images",
+    "doodles-15": "Doodles, 15 classes asked for where there are ten",
+    "doodles-7": "Doodles, 7 classes asked for where there are ten",
+}
+"""What each small set is."""
+
+
+class Part(NamedTuple):
+    """One file of evidence: a table of CIFAR on an order of its classes, or a small set; its rows and its seeds."""
+
+    name: str
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    table: Table | None = None
+
+
+def _large(dataset: str, split: str, seeds: tuple[int, ...]) -> Part:
+    table = Table("two-stage", dataset, split, "cpu")  # type: ignore[arg-type]
+    return Part(table.name, LARGE, seeds, table)
+
+
+FRESH = (1, 2, 3, 4, 5)
+"""Seeds of small sets: 0 is that of the demonstration, from 100 on they serve for choosing."""
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        *(Part(name, SMALL, FRESH) for name in SETS if name in ("doodles", "cifar10-few", "fashion-mnist")),
+        *(Part(name, FEW, FRESH) for name in SETS if name.startswith("digits")),
+        *(Part(name, FEW, FRESH) for name in SETS if name.endswith("tail")),
+        *(Part(name, ("kmeans", OURS, CONTROL), FRESH) for name in ("doodles-15", "doodles-7")),
+        _large("cifar10", "5-5", (0, 1, 2)),
+        *(_large("cifar10", f"5-5@{order}", (0,)) for order in (11, 12, 13)),
+        _large("cifar100", "80-20", (0, 1, 2)),
+        *(_large("cifar100", f"80-20@{order}", (0,)) for order in (11, 12, 13)),
+    )
+}
+"""In the order of worth: small sets, where people are, then CIFAR."""
+
+
+def evidence(
+    data: Path | None,
+    output: Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    progress: Progress = silent,
+) -> list[Path]:
+    """Run what is missing of some parts, or of all; several processes share the work. Returns the files of results."""
+    parallel.check_alone("Rows share the work when the command is started several times, each process on its own.")
+    if unknown := [name for name in only if name not in PARTS]:
+        raise InputError(f"There is no part of the evidence called {unknown[0]!r}. {choices(unknown[0], PARTS)}")
+    files.check_writable(output)
+    parts = [PARTS[name] for name in only or PARTS]
+    paths = []
+    for part in parts:
+        wanted = tuple(seed for seed in part.seeds if not seeds or seed in seeds)
+        if part.table is None:
+            paths.append(_run_small(part, data, output, wanted, progress))
+        else:
+            place = found(part.table, data)
+            paths.append(benchmark(part.table, place, output, only=part.methods, seeds=wanted, progress=progress))
+    return paths
+
+
+def _run_small(part: Part, data: Path | None, output: Path, seeds: Sequence[int], progress: Progress) -> Path:
+    path = output / f"evidence-{part.name}.json"
+    for seed in seeds:
+        small = SETS[part.name](data, seed)
+        for method in part.methods:
+            try:
+                with cache.lock(f"{path.resolve()} {method} {seed}").acquire(timeout=0):
+                    if not _has(path, method, seed):
+                        log.info(f"{part.name}: {method}, seed {seed}.")
+                        model = learn_known(small, seed, progress)
+                        rows = run_row(small, model, method, seed, _titled(progress, f"{part.name} {seed}: {method}"))
+                        _add(path, _setting(part, small.stage), rows)
+            except Timeout:
+                log.info(f"{part.name}: {method}, seed {seed}: another process is at it.")
+    return path
+
+
+def _titled(progress: Progress, title: str) -> Progress:
+    return lambda stage, epochs, row: progress(title, epochs, row)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file of evidence holds; nothing where there is none yet."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"setting": None, "rows": []}
+
+
+def table(results: dict[str, Any], reading: str = READING) -> pd.DataFrame:
+    """Mean ± standard deviation and the worst seed of every method of a small set."""
+    rows = pd.DataFrame(results["rows"])
+    rows = rows[rows["reading"] == reading]
+    lines = []
+    for method in [name for name in TITLES if name in set(rows["method"])]:
+        own = rows[rows["method"] == method]
+        lines.append(
+            {
+                "method": TITLES[method],
+                "accuracy": spread(100 * own["accuracy"], 1),
+                "macro": spread(100 * own["macro accuracy"], 1),
+                "NMI": spread(own["nmi"], 3),
+                "worst": f"{100 * own['accuracy'].min():.1f}",
+                "minutes": f"{own['seconds'].mean() / 60:.1f}",
+                "seeds": len(own),
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def overview(folder: Path) -> str:
+    """One line for every set that was run, in Markdown: ours beside what matters most."""
+    shown = ("kmeans", OURS, CONTROL, "uno")
+    heads = ("start features", "**spacing**", "without anchors", "UNO")
+    lines = [f"| accuracy / NMI | {' | '.join(heads)} | seeds |", "|---" * (len(shown) + 2) + "|"]
+    for part in PARTS.values():
+        path = folder / (f"evidence-{part.name}.json" if part.table is None else f"{part.name}.json")
+        results = read(path)
+        rows = flat(results) if part.table is not None else pd.DataFrame(results["rows"])
+        if not len(rows) or not (rows["method"] == OURS).any():
+            continue
+        rows = rows[rows["reading"] == READING]
+        cells = [brief(rows[rows["method"] == name]) for name in shown]
+        title = ABOUT[part.name] if part.table is None else f"{part.table.dataset} {part.table.split}, from scratch"
+        lines.append(f"| {title} | {' | '.join(cells)} | {(rows['method'] == OURS).sum()} |")
+    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def brief(rows: pd.DataFrame) -> str:
+    """Mean accuracy in per cent and mean NMI."""
+    return f"{100 * rows['accuracy'].mean():.1f} / {rows['nmi'].mean():.3f}" if len(rows) else ""
+
+
+def small_tables(folder: Path) -> str:
+    """Every small set that was run, in Markdown."""
+    parts = []
+    for part in (part for part in PARTS.values() if part.table is None):
+        if (results := read(folder / f"evidence-{part.name}.json"))["rows"]:
+            parts.append(f"**{ABOUT[part.name]}** (`newfound benchmark evidence --parts {part.name}`)\n")
+            parts.append(_markdown(table(results)) + "\n")
+    return "\n".join(parts) or "Not run yet."
+
+
+def large_tables(folder: Path) -> str:
+    """Accuracy / NMI on CIFAR's own tables and on other orders of its classes, in Markdown: a column each."""
+    columns: dict[str, dict[str, str]] = {}
+    for part in (part for part in PARTS.values() if part.table is not None):
+        if (path := folder / f"{part.name}.json").is_file():
+            assert part.table is not None
+            scores = flat(read(path))
+            scores = scores[scores["reading"] == READING]
+            title = f"{part.table.dataset} {part.table.split}"
+            own = {name: scores[scores["method"] == name] for name in part.methods}
+            columns[title] = {TITLES[name]: f"{cell(rows)} ({len(rows)})" for name, rows in own.items() if len(rows)}
+    if not columns:
+        return "Not run yet."
+    shown = pd.DataFrame(columns).reindex([TITLES[name] for name in LARGE]).fillna("not run")
+    return _markdown(shown.rename_axis("method").reset_index())
+
+
+def verdicts(folder: Path) -> str:
+    """Ours minus others, seed by seed, over each set and over all together, in Markdown."""
+    lines = ["| ours minus | set | accuracy, points | NMI | seeds |", "|---|---|---|---|---|"]
+    for other in ("kmeans", CONTROL, "uno"):
+        every = []
+        for part in PARTS.values():
+            found = _differences(folder, part, other)
+            if len(found):
+                every.append(found)
+                lines.append(_verdict(other, part.name, found))
+        if len(every) > 1:
+            lines.append(_verdict(other, "**all together**", pd.concat(every)))
+    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def differences(results: dict[str, Any], one: str, other: str, reading: str = READING) -> pd.DataFrame:
+    """Accuracy (in points) and NMI of one method minus another's, seed by seed."""
+    rows = pd.DataFrame(results["rows"], columns=["method", "seed", "reading", "accuracy", "nmi"])
+    rows = rows[rows["reading"] == reading].set_index("seed")[["method", "accuracy", "nmi"]]
+    sides = (rows[rows["method"] == method].drop(columns="method").astype(float) for method in (one, other))
+    first, second = sides
+    return (first - second).dropna() * [100, 1]
+
+
+def _differences(folder: Path, part: Part, other: str) -> pd.DataFrame:
+    """The same of ours, whether the part is a small set or a table of CIFAR."""
+    if part.table is None:
+        return differences(read(folder / f"evidence-{part.name}.json"), OURS, other)
+    if not (path := folder / f"{part.name}.json").is_file():
+        return pd.DataFrame()
+    return paired(read(path), OURS, other, READING) * [100, 1]
+
+
+def _verdict(other: str, name: str, found: pd.DataFrame) -> str:
+    cells = f"{interval(found['accuracy'], 1)} | {interval(found['nmi'], 3)} | {len(found)}"
+    return f"| {TITLES[other]} | {name} | {cells} |"
+
+
+def _markdown(rows: pd.DataFrame) -> str:
+    lines = [f"| {' | '.join(map(str, rows.columns))} |", "|---" * len(rows.columns) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows.itertuples(index=False))])
+
+
+def _has(path: Path, method: str, seed: int) -> bool:
+    return any(row["method"] == method and row["seed"] == seed for row in read(path)["rows"])
+
+
+def _add(path: Path, setting: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with cache.lock(path.stem):
+        kept = read(path)["rows"]
+        text = json.dumps({"setting": setting, "rows": [*kept, *rows]}, indent=1, ensure_ascii=False)
+        files.write(path, text + "\n")
+
+
+def _setting(part: Part, stage: Any) -> dict[str, Any]:
+    return {
+        "set": part.name,
+        "images": "all unlabelled images, unaugmented, last epoch",
+        "classes": "their number is given",
+        "setting": "two-stage: the labelled images are not seen again",
+        "stage one": vars(stage),
+        "discovery": "the product's defaults for each method",
+        "nmi normaliser": "arithmetic",
+        "command": f"newfound benchmark evidence --parts {part.name}",
+        "versions": versions(),
+    }

@@ -1,0 +1,146 @@
+"""Small sets, and the evidence that is gathered on them."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+
+from newfound.benchmark import evidence, small
+from newfound.benchmark.published import TABLES
+from newfound.data.sources import doodles
+from newfound.discovery.settings import StageOne
+from newfound.errors import InputError
+from newfound.types import generator
+
+
+def tiny(asked=None):
+    """Three known and three novel kinds of doodles, twelve drawings each."""
+    images = doodles("spare")
+    kept, _ = small.thin(images, images.labels, [12] * 6 + [0] * 4)
+    split = small.by_class(kept, [0, 1, 2], [3, 4, 5])
+    stage = StageOne(size=28, width=2, pretrain_epochs=1)
+    return small.SmallSet(split.known, split.novel, split.truth, stage, asked)
+
+
+def test_a_long_tail_falls_evenly_from_the_largest_class_to_the_smallest():
+    sizes = small.long_tail(200, 5, 20.0, seed=1)
+    assert sorted(sizes) == [10, 21, 45, 95, 200]
+    assert sizes != small.long_tail(200, 5, 20.0, seed=2)
+    assert sizes == small.long_tail(200, 5, 20.0, seed=1)
+
+
+def test_thinning_keeps_the_first_images_of_each_class_and_their_truth():
+    images = doodles("spare")
+    kept, truth = small.thin(images, images.labels, [3, 0, 1, *[0] * 7])
+    assert truth.tolist() == [0, 0, 0, 2]
+    assert kept.names == (*images.names[:3], images.names[200])
+
+
+@pytest.mark.parametrize("name", [name for name in small.SETS if "cifar" not in name and "fashion" not in name])
+def test_a_set_shares_no_class_between_known_and_novel_and_hides_the_truth(name):
+    made = small.SETS[name](None, 1)
+    assert (made.novel.labels == -1).all()
+    assert made.novel.classes == ()
+    assert len(made.truth) == len(made.novel)
+    assert len(made.known.classes) + made.classes in (10, 110)
+    assert set(made.known.marks()).isdisjoint(made.novel.marks())
+
+
+def test_a_set_of_cifar_asks_for_its_folder():
+    with pytest.raises(InputError, match="--data or NEWFOUND_DATA"):
+        small.SETS["cifar10-few"](None, 1)
+
+
+def test_another_number_of_classes_may_be_asked_for():
+    assert small.SETS["doodles-15"](None, 1).asked == 15
+    assert small.SETS["doodles-15"](None, 1).classes == 10
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evidence")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEWFOUND_CACHE", str(folder / "cache"))
+        patch.setitem(small.SETS, "tiny", lambda data, seed: tiny())
+        part = evidence.Part("tiny", (small.PIXELS, "kmeans", "spacing"), (1, 2))
+        patch.setitem(evidence.PARTS, "tiny", part)
+        (path,) = evidence.evidence(None, folder, only=["tiny"], seeds=[1])
+        before = path.read_bytes()
+        evidence.evidence(None, folder, only=["tiny"], seeds=[1])
+        assert path.read_bytes() == before  # what is there is not run again
+        evidence.evidence(None, folder, only=["tiny"])
+    return path
+
+
+def test_every_row_is_measured_in_every_reading_it_has(ran):
+    rows = pd.DataFrame(evidence.read(ran)["rows"])
+    readings = rows.groupby(["method", "seed"])["reading"].apply(set)
+    for seed in (1, 2):
+        assert readings["kmeans", seed] == readings[small.PIXELS, seed] == {"k-means", "unit k-means"}
+        assert readings["spacing", seed] == {"k-means", "unit k-means", "prototypes"}
+    assert rows[["accuracy", "macro accuracy", "nmi"]].stack().between(0, 1).all()
+    assert (rows[rows["method"] == "spacing"]["seconds"] > 0).all()
+
+
+def test_results_say_how_they_were_made(ran):
+    setting = json.loads(ran.read_text())["setting"]
+    needed = {"set", "images", "classes", "setting", "stage one", "discovery", "command", "versions"}
+    assert needed <= setting.keys()
+    assert setting["command"] == "newfound benchmark evidence --parts tiny"
+
+
+def test_the_table_has_the_mean_the_worst_seed_and_ours_after_the_start_features(ran):
+    table = evidence.table(evidence.read(ran)).set_index("method")
+    assert list(table.index) == [evidence.TITLES[name] for name in (small.PIXELS, "kmeans", "spacing")]
+    rows = pd.DataFrame(evidence.read(ran)["rows"])
+    own = rows[(rows["method"] == "kmeans") & (rows["reading"] == "unit k-means")]["accuracy"]
+    assert table.loc["k-means on the start features", "worst"] == f"{100 * own.min():.1f}"
+    assert table["seeds"].tolist() == [2, 2, 2]
+
+
+def test_differences_are_taken_seed_by_seed():
+    rows = [
+        {"method": method, "seed": seed, "reading": "unit k-means"}
+        | {"accuracy": value, "macro accuracy": value, "nmi": value}
+        for method, seed, value in (("a", 1, 0.5), ("a", 2, 0.7), ("b", 1, 0.4), ("b", 2, 0.5), ("b", 3, 0.9))
+    ]
+    found = evidence.differences({"rows": rows}, "a", "b")
+    assert found["accuracy"].tolist() == pytest.approx([10, 20])
+    assert found["nmi"].tolist() == pytest.approx([0.1, 0.2])
+
+
+def test_the_truth_of_unlabelled_images_does_not_reach_training():
+    made = tiny()
+    model = small.stage_one(made.known, made.stage, 1)
+    order = torch.randperm(len(made.truth), generator=generator("truth"))
+    other = replace(made, truth=made.truth[order])
+    one, two = (small.discover(each, model, "spacing", 1).features for each in (made, other))
+    assert torch.equal(one, two)
+
+
+def test_an_unknown_part_is_refused_with_those_there_are(tmp_path):
+    with pytest.raises(InputError, match=r"no part of the evidence called 'doodle'.*Did you mean doodles"):
+        evidence.evidence(None, tmp_path, only=["doodle"])
+
+
+def test_pages_are_made_of_what_was_run(ran):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "PARTS", {"tiny": evidence.Part("tiny", ("kmeans",), (1,))})
+        patch.setitem(evidence.ABOUT, "tiny", "Tiny")
+        assert "**Tiny**" in evidence.small_tables(ran.parent)
+        assert "| k-means on the start features | tiny | " in evidence.verdicts(ran.parent)
+        assert evidence.large_tables(ran.parent) == "Not run yet."
+        assert evidence.small_tables(ran.parent / "cache") == evidence.verdicts(ran.parent / "cache") == "Not run yet."
+
+
+def test_every_small_set_is_described():
+    assert evidence.ABOUT.keys() == small.SETS.keys()
+
+
+def test_every_part_has_the_start_features_and_every_control_of_spacing():
+    for part in evidence.PARTS.values():
+        assert {"kmeans", evidence.OURS, evidence.CONTROL} <= {*part.methods}
+        assert part.table is None or part.table.stages in TABLES
+    assert {f"pairs+spacing:{preset}" for preset in evidence.PRESETS} <= {*evidence.PARTS["doodles"].methods}
