@@ -80,6 +80,7 @@ def test_flags_win_over_the_settings_file(place):
 
 def test_single_stage_sees_both_sets_at_once(place):
     words = "discover", "--known", "elsewhere", "--unlabelled", "new", "--classes", 3, "--epochs", 1, "-o", "single"
+    words = *words, "--method", "pairs+spacing"
     done = newfound(*words, "--pretrain-epochs", 1, "--size", 28, "--width", 4, cwd=place)
     assert done.returncode == 0, done.stderr
     assert len(pd.read_csv(place / "single" / "assignments.csv")) == len(NOVEL) * EACH

@@ -185,6 +185,7 @@ def discover(
     pile = unlabelled if isinstance(unlabelled, Images) else pictures(unlabelled, labelled=False)
     taught = known if isinstance(known, Images | None) else pictures(known, labelled=True)
     eye = chosen(stage, start, [source for source in (pile, taught) if source is not None], taught is not None)
+    run, asked = run.suited(features=eye is not None), run
     if start is not None and taught is not None and start.classes != taught.classes:
         raise InputError(
             f"The model knows {_few(start.classes)}; the labelled images are of {_few(taught.classes)}. "
@@ -207,7 +208,7 @@ def discover(
     if truth:
         _truth(unlabelled, pile)
     settings = {"unlabelled": _place(unlabelled), "known": _place(known), "model": _place(model)}
-    settings |= {"classes": classes, "truth": truth} | asdict(run) | asdict(stage)
+    settings |= {"classes": classes, "truth": truth} | asdict(asked) | asdict(stage)
     refuse(output, "discover", settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "discovery.json", resume)) is not None:
         found = Discovery.load(done)
@@ -248,7 +249,7 @@ def discover(
         if answers is not None:
             labels, names = answers
             found.truth = tuple(names[label] for label in labels.tolist())
-        found.facts = facts(found, run, labelled, command) | {"took": about(time.perf_counter() - began)}
+        found.facts = facts(found, run, new, labelled, command) | {"took": about(time.perf_counter() - began)}
         if folder is not None and parallel.first():
             found.save(folder)
             write_report(found, folder / REPORT)
@@ -256,9 +257,11 @@ def discover(
     return found
 
 
-def facts(found: Discovery, run: Run, labelled: Collection | None, command: str) -> dict[str, str]:
+def facts(
+    found: Discovery, run: Run, unlabelled: Collection, labelled: Collection | None, command: str
+) -> dict[str, str]:
     """How a discovery was made, for people."""
-    budget = training(run)
+    budget = training(run, unlabelled)
     both = "two-stage, without the labelled images" if found.model.classes else "no class is known"
     new = len(found.centres) - len(found.known)
     if labelled is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from newfound import methods
 from newfound.data.collection import Collection
 from newfound.data.embedded import Embedded
+from newfound.data.sources import Images
 from newfound.discovery.reading import examples, held, located, moved, read, remembered, space, twins
 from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
 from newfound.discovery.settings import Run
@@ -39,10 +40,18 @@ def silent(stage: str, epochs: int, row: Row) -> None:
     """The progress that says nothing."""
 
 
-def training(run: Run) -> Training:
-    """The host's training at this budget, under the wider views."""
-    host = methods.parse(run.method)[0].training
-    return replace(host.at(run.epochs, run.rate, run.batch), views=("affine",) * len(host.views))
+def training(run: Run, images: Collection) -> Training:
+    """The host's training on somebody's own images, under wider views: of drawings their shape changes alone, of
+    photographs also their colours.
+    """
+    host = methods.parse(run.method)[0]
+    epochs = host.own.epochs if run.epochs is None else run.epochs
+    rate = host.own.rate if run.rate is None else run.rate
+    view = "strong" if isinstance(images, Images) and images.pixels.shape[1] == 3 else "affine"
+    budget = host.training.at(epochs, rate, run.batch, host.own.schedule)
+    return replace(
+        budget, views=(view,) * min(2, len(host.training.views))
+    )  # more would take longer than they are worth
 
 
 def find(
@@ -61,7 +70,7 @@ def find(
     `classes` are new ones; known ones may be in the pile too unless the run says otherwise (`mixed`). The model given
     is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
     """
-    run = run or Run()
+    run = (run or Run()).suited(features=isinstance(unlabelled, Embedded))
     check_number(classes, len(unlabelled))
     check_method(
         run.method,
@@ -86,7 +95,7 @@ def find(
         with seeded(run.seed, "new"):
             fresh = model.backbone.fresh()
         model = replace(model, backbone=fresh, head=None, means=None, spread=None, counts=None, trust=None)
-    budget = training(run)
+    budget = training(run, unlabelled)
     learner, data = Learner(model.backbone, method, budget.trains), unlabelled.beside(labelled)
     if budget.epochs:
         seconds = estimate(learner, data, budget, device=run.device)

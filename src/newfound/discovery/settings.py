@@ -1,8 +1,14 @@
 """The settings a person may choose. Plain values: the command line reads them without loading torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from newfound.errors import InputError
+
+AUTO = "auto"
+DEFAULT = "spacing"
+"""The method for images that our own network learns from."""
+ON_FEATURES = "pairs+spacing:aligned"
+"""And for those that a pretrained one has looked at: its features hardly differ between views."""
 
 
 def needed(flag: str, value: object, fits: bool, what: str) -> None:
@@ -47,12 +53,12 @@ class StageOne:
 class Run:
     """How new classes are found."""
 
-    method: str = "pairs+spacing"
-    """See newfound methods."""
-    epochs: int = 15
-    """Passes over the discovery set."""
-    rate: float = 0.02
-    """Learning rate."""
+    method: str = AUTO
+    """See newfound methods; auto: what suits the backbone."""
+    epochs: int | None = None
+    """Passes over the discovery set; default: the method's."""
+    rate: float | None = None
+    """Learning rate; default: the method's."""
     batch: int = 128
     """Images per step."""
     mixed: bool = True
@@ -65,8 +71,13 @@ class Run:
     """auto (accelerator, if any) or cpu."""
 
     def __post_init__(self) -> None:
-        needed("epochs", self.epochs, self.epochs >= 0, "0 or more passes")
-        needed("rate", self.rate, self.rate > 0, "a rate above 0")
+        needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
+        needed("rate", self.rate, self.rate is None or self.rate > 0, "a rate above 0")
         needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
         needed("unsure", self.unsure, self.unsure is None or 0 <= self.unsure <= 1, "a share, from 0 to 1")
         check_device(self.device)
+
+    def suited(self, *, features: bool) -> "Run":
+        """With a method, where none was chosen: by whether all that is seen of an image are a network's features."""
+        method = (ON_FEATURES if features else DEFAULT) if self.method == AUTO else self.method
+        return replace(self, method=method)
