@@ -365,5 +365,5 @@ def test_latents_are_whitened_by_the_known_classes_spread_where_the_preset_says_
     z = rand(5, 2, key="z")
     seen = SpacingLoss(3, 2, aligned(), spread).double().space(z)
     torch.testing.assert_close(seen, nn.functional.normalize(z * scale, dim=1))
-    torch.testing.assert_close(SpacingLoss(3, 2, paper(), spread).space(z), z)
+    torch.testing.assert_close(SpacingLoss(3, 2, paper(), spread).double().space(z), z)
     assert "metric" not in SpacingLoss(3, 2, paper(), spread).state_dict()

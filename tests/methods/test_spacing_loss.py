@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from newfound.errors import InputError
 from newfound.functional.geometry import distances, nearest
 from newfound.functional.losses import pull
 from newfound.methods import build
@@ -205,6 +206,27 @@ def test_assignments_remember_how_an_image_was_seen_the_more_the_later_in_the_ru
     torch.testing.assert_close(loss.seen[40:], F.normalize(features, dim=1)[40:])
 
 
+def test_autocast_changes_nothing():
+    loss = SpacingLoss(CLASSES, DIM)
+    loss.start(rand(200, DIM, key="features").float())
+    z, other = rand(40, DIM, key="z").float(), rand(40, DIM, key="other").float()
+    expected = loss(z, other)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(loss(z, other), expected)
+        loss.update(z)
+    assert loss.prototypes.dtype == torch.float32
+
+
+def test_views_that_learn_from_one_another_need_unit_latents():
+    with pytest.raises(InputError, match="unit=False"):
+        replace(swapped(), unit=False)
+
+
+def test_another_number_of_images_than_was_said_is_refused():
+    with pytest.raises(InputError, match="made for 60 images, and starts with latents of 61"):
+        SpacingLoss(CLASSES, DIM, images=60).start(rand(61, DIM, key="features").float())
+
+
 def test_labels_say_nothing_where_prototypes_started_without_them():
     loss, z, other = started()
     labels = torch.arange(40) % CLASSES
@@ -260,6 +282,8 @@ def test_known_classes_hold_their_prototypes_in_a_mixed_pile_though_their_images
     )
     method.double().before_epoch(lambda: Survey(features, torch.full((60,), -1)), Now(0, 0, 5))
     loss = method.loss
+    assert loss.counts[1] == 9  # absent, and not forgotten
+    assert loss.limit == 60 / 3
     assert (loss.prototypes[:2] * F.normalize(places[:2], dim=1)).sum(1).min() > 0.97
     assert torch.equal(loss.assign(loss.space(features))[truth == 0].argmax(1), torch.zeros(20, dtype=torch.long))
     assert loss.shares[1] < 0.05  # nothing is forced into a class that is not there

@@ -123,7 +123,7 @@ def _run_small(part: Part, data: Path | None, output: Path, seeds: Sequence[int]
                         log.info(f"{part.name}: {method}, seed {seed}.")
                         model = learn_known(small, seed, progress)
                         rows = run_row(small, model, method, seed, _titled(progress, f"{part.name} {seed}: {method}"))
-                        _add(path, _setting(part, small.stage), rows)
+                        _add(path, _setting(part, small.stage, small.asked), rows)
             except Timeout:
                 log.info(f"{part.name}: {method}, seed {seed}: another process is at it.")
     return path
@@ -220,7 +220,8 @@ def verdicts(folder: Path) -> str:
                 every.append(found)
                 lines.append(_verdict(other, part.name, found))
         if len(every) > 1:
-            lines.append(_verdict(other, "**all together**", pd.concat(every)))
+            means = pd.DataFrame([found.mean() for found in every])
+            lines.append(_verdict(other, "**means of the sets**", means))
     return "\n".join(lines) if len(lines) > 2 else "Not run yet."
 
 
@@ -264,14 +265,14 @@ def _add(path: Path, setting: dict[str, Any], rows: list[dict[str, Any]]) -> Non
         files.write(path, text + "\n")
 
 
-def _setting(part: Part, stage: Any) -> dict[str, Any]:
+def _setting(part: Part, stage: Any, asked: int | None) -> dict[str, Any]:
     return {
         "set": part.name,
         "images": "all unlabelled images, unaugmented, last epoch",
-        "classes": "their number is given",
+        "classes": "their number is given" if asked is None else f"{asked} are asked for",
         "setting": "two-stage: the labelled images are not seen again",
         "stage one": vars(stage),
-        "discovery": "the product's defaults for each method",
+        "discovery": "the product's defaults for each method, no known class in the pile",
         "nmi normaliser": "arithmetic",
         "command": f"newfound benchmark evidence --parts {part.name}",
         "versions": versions(),

@@ -41,13 +41,14 @@ def silent(stage: str, epochs: int, row: Row) -> None:
 
 
 def training(run: Run, images: Collection) -> Training:
-    """The host's training on somebody's own images, under wider views: of drawings their shape changes alone, of
-    photographs also their colours.
+    """The host's training on somebody's own images, under wider views. Their shape changes; of images with three
+    channels also the colours, where the method asks for strong views.
     """
     host = methods.parse(run.method)[0]
     epochs = host.own.epochs if run.epochs is None else run.epochs
     rate = host.own.rate if run.rate is None else run.rate
-    view = "strong" if isinstance(images, Images) and images.pixels.shape[1] == 3 else "affine"
+    coloured = isinstance(images, Images) and images.pixels.shape[1] == 3
+    view = "strong" if coloured and "strong" in host.training.views else "affine"
     budget = host.training.at(epochs, rate, run.batch, host.own.schedule)
     return replace(
         budget, views=(view,) * min(2, len(host.training.views))

@@ -32,7 +32,9 @@ ROWS = 10_000
 
 
 ALIKE = 1e-9
-"""Costs that differ by less than this share of all squares are of the same clusters, numbered in another order."""
+"""Costs that differ by less than this share of all squares are of the same clusters, numbered in another order. Only
+double precision can tell.
+"""
 
 
 class Clustering(NamedTuple):

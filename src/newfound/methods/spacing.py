@@ -2,7 +2,7 @@
 Spacing Loss for Discovering Novel Categories, CVPR Workshops 2022.
 
 `Spacing` is the method built on `SpacingLoss`, which has the formulas and the presets. `pairs` are the losses beside it
-in the paper's row "Spacing Loss", which is `pairs+spacing`.
+in the paper's row "Spacing Loss", which is `pairs+spacing:aligned` here.
 """
 
 import math
@@ -32,6 +32,7 @@ class Spacing(Method):
 
     known_means: Float[Tensor, "known d"] | None
     known_counts: Int[Tensor, " known"] | None
+    scatter: Tensor | None
 
     def __init__(
         self,
@@ -49,6 +50,10 @@ class Spacing(Method):
         self.register_buffer("known_means", means, persistent=False)
         self.register_buffer("known_counts", counts, persistent=False)
         self.loss = SpacingLoss(problem.classes, problem.dim, preset, spread, problem.rows)
+        metric, scatter = self.loss.metric, None
+        if spread is not None:
+            scatter = (spread if metric is None else metric.T @ spread @ metric).trace()
+        self.register_buffer("scatter", scatter, persistent=False)  # of a known class's latents, whitened
         self.register_buffer("assignment", torch.full((problem.rows,), -1))  # the latest of every image
         self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen
 
@@ -60,12 +65,20 @@ class Spacing(Method):
             self.loss.start(features, labels, now.random("spacing"), self.problem.mixed, self._held())
 
     def _held(self) -> Held | None:
-        """Known classes as k-means is to hold them, where views learn from one another and their images are away."""
+        """Known classes as k-means is to hold them, where views learn from one another and their images are away.
+
+            sum of n unit latents ≈ n m / √(‖m‖² + Tr WᵀSW),   m = μW
+
+        with μ the mean and S the covariance of a class's latents: the mean of directions is the shorter, the wider they
+        scatter.
+        """
         apart = self.problem.mixed and not self.problem.labelled and self.loss.preset.swap is not None
         if not apart or self.known_means is None or self.known_counts is None:
             return None
-        counts = self.known_counts.to(self.known_means)
-        return Held(counts[:, None] * self.loss.space(self.known_means), counts)
+        counts, metric = self.known_counts.to(self.known_means), self.loss.metric
+        m = self.known_means if metric is None else self.known_means @ metric
+        scattered = 0.0 if self.scatter is None else self.scatter
+        return Held(counts[:, None] * m / (m.square().sum(1, keepdim=True) + scattered).sqrt().clamp(min=1e-12), counts)
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`spacing`, on all rows: of the views that learn from one another, or of the first one."""

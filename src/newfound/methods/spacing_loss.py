@@ -74,6 +74,13 @@ class Preset:
     swap: Swap | None = None
     """How views learn from one another; None: the first is pulled to its nearest prototype, as the paper has it."""
 
+    def __post_init__(self) -> None:
+        if self.swap is not None and not (self.unit and self.order == "last"):
+            raise InputError(
+                f"A preset in which views learn from one another has unit={self.unit}, order={self.order!r}. Needed: "
+                "unit latents, and prototypes that move last. Change these two, or leave `swap` out."
+            )
+
 
 def swapped() -> Preset:
     """Ours: each view is drawn to the prototypes that its other views are assigned to, with balance."""
@@ -245,8 +252,8 @@ class SpacingLoss(nn.Module):
         self.register_buffer("seen", torch.zeros(images, dim) if remembers else None)
 
     def space(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Latents in the space where prototypes live, in their precision at least: a loop may have half."""
-        z = z.to(torch.promote_types(z.dtype, self.prototypes.dtype))
+        """Latents in the space where prototypes live, in the prototypes' precision: a loop may have half."""
+        z = z.to(self.prototypes.dtype)
         z = z if self.metric is None else z @ self.metric
         return F.normalize(z, dim=1) if self.preset.unit else z
 
@@ -266,19 +273,26 @@ class SpacingLoss(nn.Module):
         semi-supervised k-means places all. In such a pile `known` stands for known classes whose images are not at
         hand: sums and numbers of their latents, in `space`.
         """
+        if self.seen is not None and len(self.seen) != len(features):
+            raise InputError(
+                f"SpacingLoss was made for {len(self.seen)} images, and starts with latents of {len(features)}. "
+                "Needed: a row for each. Give `images` the number of rows that `start` is given."
+            )
         z, random = self.space(features), random or generator("spacing")
         if labels is None or self.preset.known == "k-means":
             labels = torch.full((len(z),), -1, device=z.device)
         self.mixed.fill_(mixed)
+        self.taught.fill_(int(labels.max()) + 1)
+        self.reserved.fill_(0 if mixed else int(self.taught))
         found = self._place(z, labels, random) if known is None else held_kmeans(z, known, len(self.counts), random)
         self._balance(found.assignment[labels < 0])
         self.prototypes.copy_(found.centres if self.preset.swap is None else F.normalize(found.centres, dim=1))
-        if self.preset.initial is None:
-            self.counts.copy_(torch.bincount(found.assignment, minlength=len(self.counts)))
-        else:
-            self.counts.fill_(self.preset.initial)
+        sizes = torch.bincount(found.assignment, minlength=len(self.counts))
         if self.preset.swap is not None:
-            self.limit.fill_(len(z) / len(self.counts))
+            self.limit.fill_(len(z) / int((sizes > 0).sum()))  # known classes may be absent
+        self.counts.copy_(sizes if self.preset.initial is None else torch.full_like(self.counts, self.preset.initial))
+        if known is not None:  # what is not seen here is no reason to forget it
+            self.counts[: len(known.counts)] += known.counts.minimum(self.limit)
         if self.seen is not None:
             self.seen.copy_(z)
         self.anchors.copy_(self._anchors(random))
@@ -296,12 +310,13 @@ class SpacingLoss(nn.Module):
         """The loss of these latents; 0, with a gradient, before `start`.
 
         With an `other` view of the same images each view is drawn to where the other is assigned; without one, to
-        where it is assigned itself. The presets of the paper take no heed of labels and rows.
+        where it is assigned itself. The presets of the paper look at z alone.
         """
         views = [z] if other is None else [z, other]
         batch = [parallel.gather(view.detach()) for view in views]
         part = parallel.part(len(batch[0]))
-        return self.of(views, batch, labels=_gathered(labels), rows=_gathered(rows), progress=progress, part=part)
+        with torch.autocast(z.device.type, enabled=False):  # cosines over 0.05 have no digits in half precision
+            return self.of(views, batch, labels=_gathered(labels), rows=_gathered(rows), progress=progress, part=part)
 
     def of(
         self,
@@ -322,9 +337,9 @@ class SpacingLoss(nn.Module):
         seen = [u.detach() for u in own] if batch is None else [self.space(view) for view in batch]
         if self.preset.swap is None:
             prototypes = self.moved(seen[0]).prototypes if self.preset.order == "first" else self.prototypes
-            targets = [prototypes.index_select(0, nearest(u.detach(), self.prototypes)) for u in own]
-            pulls = [pull(u, target) for u, target in zip(own, reversed(targets), strict=True)]
-            return self.preset.weight * torch.stack(pulls).mean()
+            return self.preset.weight * pull(
+                own[0], prototypes.index_select(0, nearest(own[0].detach(), self.prototypes))
+            )
         large = seen[: self.preset.swap.large]
         assigned = [self.assign(self._remembered(u, rows, progress), labels)[part] for u in large]
         if len(own) == 1:  # a view alone learns from itself
@@ -367,7 +382,7 @@ class SpacingLoss(nn.Module):
         self.prototypes.copy_(moved.prototypes)
         self.counts.copy_(moved.counts.minimum(self.limit))
         if self.seen is not None and rows is not None:
-            self.seen[rows] = self._remembered(u, rows, progress)
+            self.seen[rows] = self._remembered(u, rows, progress).to(self.seen)
         return moved.assignment
 
     def update(
@@ -379,7 +394,8 @@ class SpacingLoss(nn.Module):
     ) -> None:
         """Move the prototypes, with the latents of every process (Algorithm 2, lines 9–15)."""
         if self.started:
-            self.absorb(parallel.gather(z.detach()), _gathered(labels), _gathered(rows), progress)
+            with torch.autocast(z.device.type, enabled=False):
+                self.absorb(parallel.gather(z.detach()), _gathered(labels), _gathered(rows), progress)
 
     def _swap_moved(
         self, u: Float[Tensor, "n d"], unlabelled: Bool[Tensor, " n"], labels: Int[Tensor, " n"] | None
@@ -425,9 +441,7 @@ class SpacingLoss(nn.Module):
     def _place(self, z: Float[Tensor, "all d"], labels: Int[Tensor, " all"], random: torch.Generator) -> Clustering:
         """Prototypes by k-means; those of known classes, which come first, at labelled means or held near them."""
         classes, taught = len(self.prototypes), labels >= 0
-        known = int(labels.max()) + 1
-        self.taught.fill_(known)
-        self.reserved.fill_(0 if self.mixed else known)
+        known = int(self.taught)
         if known == 0 or self.mixed:
             return semi_supervised_kmeans(z, labels, classes, random)
         rest = kmeans(z[~taught], classes - known, random)
