@@ -1,6 +1,6 @@
 """Choose the rate and λ of the `cpu` budget on pretend-novel classes of CIFAR-100: known 0–59, pretend-novel 60–79.
 
-    python scripts/choose_cifar.py CIFAR rate|aligned|others|heads
+    python scripts/choose_cifar.py CIFAR rate|weights|heads
 
 All of them are known classes of the split 80-20, and neither the split nor the seed is a reported one. Every arm trains
 the last stage on remembered maps, as the benchmark does. `heads` chooses nothing: it shows what the novel head is worth
@@ -33,15 +33,19 @@ from newfound.networks.backbone import Tail
 from newfound.networks.model import Model
 from newfound.training.loop import Learner, fit, survey
 from newfound.training.pretrain import beginner, pretrain
-from newfound.training.trunk import recall, remember, settle
+from newfound.training.trunk import recall, remember, settle_model
 from newfound.types import Problem, generator, seeded
 
 SEED, EPOCHS, CLASSES = 100, 20, 20
 RATES = (0.1, 0.03)
-HOSTS = ("pairs", "pairs+spacing")
-WEIGHTS = (0.1, 0.03)
-CHOSEN = 0.03
-OTHERS = {"aligned": (0.3,), "dcn": (0.3, 0.1, 0.03, 0.01), "paper": (1e-3, 1e-4, 1e-5)}
+HOSTS = ("pairs", "pairs:teacher", "pairs+spacing:swapped", "pairs+spacing:aligned")
+WEIGHTS = {
+    "swapped": (3.0, 1.0, 0.3, 0.1, 0.03),
+    "aligned": (1.0, 0.3, 0.1, 0.03),
+    "unanchored": (1.0, 0.3, 0.1),
+    "dcn": (0.3, 0.1, 0.03),
+    "paper": (1e-3, 1e-4, 1e-5),
+}
 ALIKE = {"rs": (5, 2), "pairs": (0.95, 0.8, 0.6)}  # features of ranking statistics, and the cosine; the published first
 HEAD_RATES = (0.03, 0.1, 0.3)
 RESULTS = Path(__file__).parents[1] / "results/choice-cifar.json"
@@ -54,7 +58,7 @@ def start(root: Path) -> tuple[Model, Maps, torch.Tensor]:
     if not (kept / "maps.npy").is_file():
         budget = replace(TRAINING, epochs=12, views=("weak",))
         model = pretrain(beginner(split.known, SEED), split.known, budget, SEED)
-        settle(model.backbone, split.novel.pixels, "weak", SEED)
+        model = settle_model(model, split.novel.pixels, "weak", SEED)
         model.save_pretrained(kept)
         remember(model.backbone, split.novel.pixels, kept / "maps.npy", "weak", SEED)
     rows = torch.arange(len(split.novel))
@@ -92,10 +96,11 @@ def arm(
     row = {"method": name, "rate": rate, "weight": weight, "seconds": round(time.perf_counter() - began)}
     row |= {"raw nmi": round(scores(truth, raw, CLASSES)["nmi"], 4)}
     row |= {key: round(scores(truth, found, CLASSES)[key], 4) for key in ("accuracy", "nmi")}
-    if alike is not None and (logits := method.logits(features)) is not None:
+    if (logits := method.logits(features)) is not None:
         head = scores(truth, logits.argmax(1), CLASSES)
-        row |= {"alike": alike} | {f"head {key}": round(head[key], 4) for key in ("accuracy", "nmi")}
-        row |= found_pairs(before, truth, rule(name, alike))
+        row |= {f"head {key}": round(head[key], 4) for key in ("accuracy", "nmi")}
+    if alike is not None:
+        row |= {"alike": alike} | found_pairs(before, truth, rule(name, alike))
     print(row, flush=True)
     return row
 
@@ -126,9 +131,13 @@ if __name__ == "__main__":
     model, data, truth = start(Path(sys.argv[1]))
     arms = {
         "rate": [("kmeans", 0.0, None)] + [(name, rate, None) for rate in RATES for name in HOSTS],
-        "aligned": [("pairs+spacing:aligned", rate, weight) for weight in WEIGHTS for rate in RATES],
+        "weights": [
+            (f"pairs+spacing:{preset}", rate, weight)
+            for preset, many in WEIGHTS.items()
+            for rate in RATES
+            for weight in many
+        ],
         "heads": [(name, rate, None, value) for name, many in ALIKE.items() for value in many for rate in HEAD_RATES],
-        "others": [(f"pairs+spacing:{p}", CHOSEN, w) for p, many in OTHERS.items() for w in many],
     }
     rows = kept().get(sys.argv[2], [])
     for each in arms[sys.argv[2]]:
