@@ -161,8 +161,8 @@ def table(results: dict[str, Any], reading: str = READING) -> pd.DataFrame:
 
 def overview(folder: Path) -> str:
     """One line for every set that was run, in Markdown: ours beside what matters most."""
-    shown = ("kmeans", OURS, CONTROL, "uno")
-    heads = ("start features", "**spacing**", "without anchors", "UNO")
+    shown = (PIXELS, "kmeans", OURS, CONTROL, "uno")
+    heads = ("pixels", "start features", "**spacing**", "without anchors", "UNO")
     lines = [f"| accuracy / NMI | {' | '.join(heads)} | seeds |", "|---" * (len(shown) + 2) + "|"]
     for part in PARTS.values():
         path = folder / (f"evidence-{part.name}.json" if part.table is None else f"{part.name}.json")
