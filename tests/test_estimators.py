@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +79,7 @@ def test_classes_that_differ_in_direction_are_found_where_k_means_sees_lengths(r
 @pytest.mark.parametrize(("features", "centres", "seed"), [(2, 5, 3), (2, 4, 11), (3, 6, 5)])
 def test_blobs_that_lie_between_others_are_found_too(features, centres, seed):
     X, truth = make_blobs(300, n_features=features, centers=centres, random_state=seed)
-    assert right(truth, SpacingClustering(centres).fit_predict(X)) >= 0.97
+    assert right(truth, SpacingClustering(centres).fit_predict(X)) > 0.97
 
 
 def test_blobs_along_a_single_feature_are_found():
@@ -95,9 +94,7 @@ def test_training_draws_rows_to_their_own_centre_and_centres_apart(rays, cluster
         return between / np.linalg.norm(z - centres[model.labels_], axis=1).mean()
 
     assert clustered.n_iter_ == 15
-    assert apart(clustered) > 1.02 * apart(SpacingClustering(CLASSES, epochs=0).fit(rays[0]))
-    longer = SpacingClustering(CLASSES, epochs=60, rate=0.1).fit(rays[0])
-    assert apart(longer) > 1.2 * apart(clustered)
+    assert apart(clustered) > 1.2 * apart(SpacingClustering(CLASSES, epochs=0).fit(rays[0]))
 
 
 def test_clusters_are_numbered_by_their_size(rays):
@@ -274,9 +271,8 @@ def test_what_differs_within_known_classes_is_made_small():
     X[:, :2] = 2 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])[truth] + 0.7 * rng.randn(200, 2)
     y = np.where((truth < 2) & (rng.rand(200) < 0.7), truth, -1)
     hidden = y < 0
-    discovery = partial(NovelClassDiscovery, method="pairs+spacing:aligned")
-    assert right(truth[hidden], discovery(4).fit(X).labels_[hidden]) < 0.7
-    assert right(truth[hidden], discovery(2).fit(X, y).labels_[hidden]) > 0.9
+    assert right(truth[hidden], NovelClassDiscovery(4).fit(X).labels_[hidden]) < 0.7
+    assert right(truth[hidden], NovelClassDiscovery(2).fit(X, y).labels_[hidden]) > 0.9
 
 
 @pytest.mark.parametrize(("method", "single"), [("pairs+spacing", True), ("dtc", False)])

@@ -122,7 +122,6 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         room = len(part) >= problem.classes  # with fewer rows not every class could be placed
         problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0 and room)
         training = recipes[0].training.at(self.epochs, self.rate, self.batch_size)
-        training = replace(training, views=training.views[:2])  # rows have no views: more would be the same again
         with seeded(seed, "method"):
             method = methods.build(name, problem, model)
         make_heavy(method, INERTIA * training.epochs * len(part) / problem.classes)
@@ -139,9 +138,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 class SpacingClustering(_OnFeatures):
     """Clusters the rows of X by Spacing Loss (Joseph et al., CVPR-W 2022).
 
-        z = unit(adapter(x̂, 1)),   L = −mean_i Σ_k t_ik log softmax(z_i·p / τ)_k,   anchors push the prototypes p apart
-
-    with t the balanced assignment of rows to prototypes (`SpacingLoss`).
+        z = unit(adapter(x̂, 1)),   L = mean_i ‖z_i − p_a(i)‖²,   anchors push the prototypes p apart
 
     Features are standardised: neither units nor offsets matter. Clusters are read by k-means on z, and the largest is
     number 0. Permuted rows have permuted labels, to the bit.
@@ -179,7 +176,7 @@ class SpacingClustering(_OnFeatures):
             raise InputError(
                 f"n_samples={len(X)} should be >= n_clusters={clusters}: give more rows, or ask for fewer clusters."
             )
-        self._learn(X, np.full(len(X), -1), clusters, "spacing")
+        self._learn(X, np.full(len(X), -1), clusters, "spacing:aligned")
         self.labels_ = self._nearest(X)
         return self
 
@@ -214,7 +211,7 @@ class NovelClassDiscovery(_OnFeatures):
         self,
         n_new: int = 8,
         *,
-        method: str = "pairs+spacing",
+        method: str = "pairs+spacing:aligned",
         epochs: int = 15,
         rate: float = 0.02,
         batch_size: int = 128,

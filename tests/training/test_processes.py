@@ -12,6 +12,7 @@ from tests.training import plain, uneven
 pytestmark = pytest.mark.processes
 
 TWO_STAGE = (
+    "pairs",
     "pairs:teacher+spacing:aligned",
     "pairs+spacing",
     "pairs+spacing:paper",
@@ -29,7 +30,7 @@ TWO_STAGE = (
 )
 SINGLE_STAGE = (
     *("pairs+spacing", "spacing", "rs+spacing", "rs-il", "ncl", "ncl:plain", "uno", "dual"),
-    *("openmix+spacing", "joint", "simgcd", "rotation"),
+    *("openmix", "openmix+spacing", "joint", "simgcd", "rotation"),
 )
 CASES = [*(f"{name}:2" for name in TWO_STAGE), *(f"{name}:1" for name in SINGLE_STAGE)]
 

@@ -308,7 +308,7 @@ class Discovery:
 
     def _away(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n clusters"]:
         """Distances to all centres."""
-        return torch.cdist(space(features, self.unit), self.centres)
+        return distances(space(features, self.unit), self.centres)
 
     def _apart(self) -> Float[Tensor, "n clusters"]:
         """Those of the pile's own images, which have a part in the centres."""
