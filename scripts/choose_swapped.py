@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from newfound import files
-from newfound.benchmark.small import SmallSet, by_prototypes, discover, learn_known, measure, thin
+from newfound.benchmark.small import SmallSet, discover, learn_known, measure_found, thin
 from newfound.data.cifar import cifar
 from newfound.data.sources import doodles
 from newfound.data.splits import by_class, split_classes
@@ -62,7 +62,7 @@ def trial(small, model, arm, seed):
     )
     method = "kmeans" if arm == "start features" else "tried"
     found = discover(small, model, method, seed)
-    return [*measure(small, found.features, arm, seed, 0.0), *by_prototypes(small, found, arm, seed, 0.0)]
+    return measure_found(small, found, arm, seed, 0.0)
 
 
 def kept():

@@ -217,6 +217,16 @@ def test_autocast_changes_nothing():
     assert loss.prototypes.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_latents_of_any_precision_are_taken(dtype):
+    loss = SpacingLoss(CLASSES, DIM, spread=torch.eye(DIM), images=60)
+    loss.start(rand(60, DIM, key="features").to(dtype))
+    z, rows = rand(40, DIM, key="z").to(dtype).requires_grad_(), torch.arange(40)
+    loss(z, z.detach(), rows=rows, progress=0.5).backward()
+    loss.update(z, rows=rows, progress=0.5)
+    assert z.grad.isfinite().all()
+
+
 def test_views_that_learn_from_one_another_need_unit_latents():
     with pytest.raises(InputError, match="unit=False"):
         replace(swapped(), unit=False)

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from newfound import files, parallel
-from newfound.benchmark.small import PIXELS, SETS, by_prototypes, discover, measure, run_row
+from newfound.benchmark import small as sets
+from newfound.benchmark.small import PIXELS, SETS, discover, measure, measure_found, run_row
 from newfound.data.sources import doodles
 from newfound.discovery.discover import facts, stage_one, versions
 from newfound.discovery.find import Progress, silent
@@ -24,19 +25,8 @@ from newfound.networks.model import Model
 STAGE = SETS["doodles"](None, 0).stage
 WHITENED = "whitened"
 """The row of k-means on what the default's space gives before anything is trained."""
-TITLES = {
-    PIXELS: "k-means on the pixels",
-    "kmeans": "k-means on the start features",
-    DEFAULT: "spacing (the default)",
-    WHITENED: "k-means on the whitened start features",
-    "spacing:unanchored": "spacing without anchors",
-    "uno": "UNO",
-    "pairs": "pairs alone",
-    "pairs+spacing:aligned": "pairs + spacing by the paper's rule, anchors aligned",
-    "pairs+spacing:dcn": "pairs + spacing by that rule, without anchors",
-    "pairs+spacing:paper": "pairs + spacing to the letter (paper)",
-    "pairs+spacing:author": "pairs + spacing as in its author's code (author)",
-}
+TITLES = {name: title for name, title in sets.TITLES.items() if name not in ("dtc", "pairs+spacing")}
+TITLES[WHITENED] = "k-means on the whitened start features"
 FEW = ("kmeans", DEFAULT)
 MANY = tuple(name for name in TITLES if name not in (PIXELS, WHITENED))
 READING = "unit k-means"
@@ -64,9 +54,7 @@ def demonstrate(
         for method in MANY if everything else FEW:
             began = time.perf_counter()
             found = discover(small, model, method, seed, _called(progress, f"seed {seed}: {method}"))
-            seconds = time.perf_counter() - began
-            rows += measure(small, found.features, method, seed, seconds)
-            rows += by_prototypes(small, found, method, seed, seconds)
+            rows += measure_found(small, found, method, seed, time.perf_counter() - began)
             if method == "kmeans" and everything:
                 rows += measure(small, _whitened(model, found.features), WHITENED, seed, 0.0)
             if method == DEFAULT and seed == 0:

@@ -11,7 +11,7 @@ from filelock import Timeout
 
 from newfound import cache, files, parallel
 from newfound.benchmark.run import Table, benchmark, found
-from newfound.benchmark.small import PIXELS, SETS, learn_known, run_row
+from newfound.benchmark.small import PIXELS, SETS, TITLES, learn_known, run_row
 from newfound.benchmark.summary import cell, flat, interval, paired, spread
 from newfound.discovery.discover import versions
 from newfound.discovery.find import Progress, silent
@@ -27,18 +27,6 @@ FEW = (PIXELS, "kmeans", OURS, CONTROL, "uno", "pairs", "pairs+spacing")
 PRESETS = ("aligned", "paper", "author", "dcn")
 SMALL = (*FEW, *(f"pairs+spacing:{preset}" for preset in PRESETS))
 """Rows of small sets."""
-TITLES = {
-    PIXELS: "k-means on the pixels",
-    "kmeans": "k-means on the start features",
-    OURS: "**spacing** (the default)",
-    CONTROL: "the same without anchors",
-    "uno": "UNO",
-    "dtc": "DTC",
-    "pairs": "pairs alone",
-    "pairs+spacing": "pairs + spacing",
-} | {f"pairs+spacing:{preset}": f"pairs + spacing:{preset}" for preset in PRESETS}
-
-
 ABOUT = {
     "doodles": "Doodles: the ten kinds of the demonstration, 1000 drawings, 100 other kinds known",
     "digits-0-4": "Digits, 0 to 4 known",

@@ -33,6 +33,22 @@ from newfound.types import generator
 PIXELS = "pixels"
 """The row of k-means on the pixels, which no method stands behind."""
 
+TITLES = {
+    PIXELS: "k-means on the pixels",
+    "kmeans": "k-means on the start features",
+    "spacing": "spacing (the default)",
+    "spacing:unanchored": "spacing without anchors",
+    "uno": "UNO",
+    "dtc": "DTC",
+    "pairs": "pairs alone",
+    "pairs+spacing": "pairs + spacing",
+    "pairs+spacing:aligned": "pairs + spacing by the paper's rule, anchors aligned",
+    "pairs+spacing:paper": "pairs + spacing to the letter (paper)",
+    "pairs+spacing:author": "pairs + spacing as in its author's code (author)",
+    "pairs+spacing:dcn": "pairs + spacing by the paper's rule, without anchors (dcn)",
+}
+"""What tables call the methods, in their order."""
+
 
 @dataclass(frozen=True, eq=False)
 class SmallSet:
@@ -132,14 +148,21 @@ def run_row(small: SmallSet, model: Model, method: str, seed: int, progress: Pro
         return measure(small, small.novel.pixels.flatten(1) / 255, PIXELS, seed, 0.0)
     began = time.perf_counter()
     found = discover(small, model, method, seed, progress)
-    seconds = time.perf_counter() - began
-    return [*measure(small, found.features, method, seed, seconds), *by_prototypes(small, found, method, seed, seconds)]
+    return measure_found(small, found, method, seed, time.perf_counter() - began)
 
 
 def discover(small: SmallSet, model: Model, method: str, seed: int, progress: Progress = silent) -> Discovery:
     """What the product finds in a set."""
     run = Run(method=method, mixed=False, seed=seed)
     return find(model, small.novel, small.asked or small.classes, run=run, progress=progress)
+
+
+def measure_found(small: SmallSet, found: Discovery, method: str, seed: int, seconds: float) -> list[dict[str, Any]]:
+    """The scores of a discovery in every reading: by k-means, and by prototypes where a method has any."""
+    return [
+        *measure(small, found.features, method, seed, seconds),
+        *_by_prototypes(small, found, method, seed, seconds),
+    ]
 
 
 def measure(
@@ -154,7 +177,7 @@ def measure(
     ]
 
 
-def by_prototypes(small: SmallSet, found: Discovery, method: str, seed: int, seconds: float) -> list[dict[str, Any]]:
+def _by_prototypes(small: SmallSet, found: Discovery, method: str, seed: int, seconds: float) -> list[dict[str, Any]]:
     """The scores by the nearest prototype, where a method has prototypes and all images were kept."""
     last = found.moments[-1] if found.moments else None
     if last is None or last.spaced is None or last.prototypes is None or len(last.rows) < len(small.truth):

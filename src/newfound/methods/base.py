@@ -137,9 +137,6 @@ class Own(NamedTuple):
     schedule: Callable[[float], float] = constant
 
 
-FEW = Own()
-
-
 @dataclass(frozen=True)
 class Recipe:
     """A published method: how it is built, trained and read."""
@@ -155,7 +152,7 @@ class Recipe:
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
     joins: bool = False  # may be added to another method: it learns nothing of its own, and one view is enough for it
-    own: Own = FEW
+    own: Own = Own()
 
     def suits(self, *, labelled: bool | None = None, features: bool = False) -> bool:
         """Whether it can discover with labelled images beside it (True) or without (False), and from features alone."""
