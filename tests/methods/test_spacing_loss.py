@@ -144,14 +144,17 @@ def test_anchors_push_prototypes_apart():
 
 
 def test_learnt_shares_follow_what_is_seen_and_equal_ones_stay():
-    crowd = F.normalize(torch.eye(CLASSES, DIM, dtype=torch.float64)[torch.tensor([0] * 90 + [1, 2, 3] * 10)], dim=1)
-    crowd = crowd + 0.05 * rand(120, DIM, key="noise")
+    def crowd(sizes):
+        places = torch.eye(CLASSES, DIM, dtype=torch.float64).repeat_interleave(torch.tensor(sizes), 0)
+        return places + 0.05 * rand(len(places), DIM, key="noise")
+
     shares = {}
     for balance in ("learnt", "equal"):
         loss = SpacingLoss(CLASSES, DIM, swap(balance=balance)).double()
-        loss.start(crowd)
-        for _ in range(300):
-            loss.update(crowd)
+        loss.start(crowd([30] * 4))
+        torch.testing.assert_close(loss.shares, torch.full((CLASSES,), 0.25, dtype=torch.float64))
+        for _ in range(500):
+            loss.update(crowd([90, 10, 10, 10]))
         shares[balance] = loss.shares
     torch.testing.assert_close(shares["learnt"].max(), torch.tensor(0.75, dtype=torch.float64), atol=0.02, rtol=0)
     assert shares["learnt"].sum().item() == pytest.approx(1)
