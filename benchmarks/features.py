@@ -9,20 +9,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from PIL import Image
 
 from benchmarks.clock import Case
-from newfound.data.embedded import Embedded
-from newfound.data.pictures import Pictures, pictures
+from newfound.data.features import FeatureImages
+from newfound.data.listing import Listing, list_images
 from newfound.discovery.find import find
 from newfound.discovery.howmany import how_many
+from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
+from newfound.encoders.extraction import AUGMENTED, CHUNK, extract_features
+from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.networks.pretrained import trunk
-from newfound.training.adapt import aimed, measured
-from newfound.training.embedding import AUGMENTED, CHUNK, embed
 from newfound.types import generator
 
 FILES = 64
@@ -36,12 +38,12 @@ def looking() -> Iterator[Case]:
         folder.mkdir()
         os.environ["NEWFOUND_CACHE"] = str(cache)
         photographs(folder)
-        eye, listed = trunk(), pictures(folder, labelled=False)
+        eye, listed = trunk(), list_images(folder, labelled=False)
         chunk = torch.rand(CHUNK, 3, eye.size, eye.size)
 
-        def looked() -> Embedded:
+        def looked() -> FeatureImages:
             shutil.rmtree(cache, ignore_errors=True)
-            return embed(listed, eye)
+            return extract_features(listed, eye)
 
         @torch.inference_mode()
         def bare() -> None:
@@ -49,11 +51,13 @@ def looking() -> Iterator[Case]:
                 eye.network(chunk)
 
         yield Case(f"{FILES} JPEG files of 640 × 480 to features / the bare backbone", looked, bare, 3, most=1 / 0.85)
-        found = find(aimed(measured(known(looked()), eye), looked()), looked(), 4, run=Run(epochs=1, device="cpu"))
+        found = find(
+            refit_axes(fit_statistics(known(looked()), eye), looked()), looked(), 4, run=Run(epochs=1, device="cpu")
+        )
 
         def said() -> object:
             shutil.rmtree(cache, ignore_errors=True)
-            return found.predict(folder)
+            return Discovery(found).predict(folder)
 
         yield Case("their classes predicted / looked at only", said, looked, 5, most=1.05)
 
@@ -65,15 +69,13 @@ def photographs(folder: Path) -> None:
         Image.fromarray(coarse).resize((640, 480), Image.Resampling.BICUBIC).save(folder / f"{number}.jpg", quality=90)
 
 
-def known(images: Embedded) -> Embedded:
+def known(images: FeatureImages) -> FeatureImages:
     """The same with labels."""
     labels = torch.arange(len(images)) % 4
-    listed = images.pictures
-    told = Pictures(listed.files, listed.names, labels, tuple("abcd"), listed.boxes, listed.groups)
-    return Embedded(told, images.records, images.places, images.keys)
+    return replace(images, listing=replace(images.listing, labels=labels, classes=tuple("abcd")))
 
 
-def synthetic(n: int, classes: int, first: int, labelled: bool) -> Embedded:
+def synthetic(n: int, classes: int, first: int, labelled: bool) -> FeatureImages:
     """Features of classes that lie apart a little, as cached ones lie on disk."""
     labels = torch.arange(n) % classes
     centres = torch.rand(KNOWN + NEW, FEATURES, generator=generator("centres"))
@@ -82,10 +84,13 @@ def synthetic(n: int, classes: int, first: int, labelled: bool) -> Embedded:
         noise = torch.rand(n, FEATURES, generator=generator("noise", first, view))
         records[:, view] = (centres[first + labels] + 2 * noise).half()
     names = tuple(f"{first}/{row}" for row in range(n))
-    told = tuple(map(str, range(classes))) if labelled else ()
-    kept = labels if labelled else torch.full_like(labels, -1)
-    listed = Pictures((Path(),) * n, names, kept, told, (None,) * n, ("",) * n)
-    return Embedded(listed, records, torch.arange(n), tuple(hashlib.sha256(name.encode()).digest() for name in names))
+    root = Path()
+    listed = (
+        Listing.of(names, labels, [*map(str, range(classes))], root=root) if labelled else Listing.of(names, root=root)
+    )
+    return FeatureImages(
+        listed, records, torch.arange(n), tuple(hashlib.sha256(name.encode()).digest() for name in names)
+    )
 
 
 def discovering() -> None:
@@ -104,7 +109,7 @@ def main() -> None:
     pile = synthetic(IMAGES, KNOWN + NEW, 0, labelled=False)
     eye, began, way = trunk(), time.perf_counter(), sys.argv[1]
     beside = None if way == WAYS[0] else labelled
-    model = aimed(measured(labelled, eye), pile, beside)
+    model = refit_axes(fit_statistics(labelled, eye), pile, beside)
     new = NEW if beside is None else how_many(model, pile, beside, 0).classes - KNOWN
     find(model, pile, new, labelled=beside, run=Run(device="cpu"))
     wall, memory = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

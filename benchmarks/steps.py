@@ -13,17 +13,18 @@ from torch import Tensor, nn
 
 from benchmarks.clock import Case
 from newfound.benchmark.budgets import BUDGETS
-from newfound.data.batches import Data, Dataset
-from newfound.data.maps import Maps
+from newfound.benchmark.cached_maps import recall, remember
+from newfound.data.batches import Dataset
+from newfound.data.features import FeatureDataset
+from newfound.data.pixels import PixelDataset
 from newfound.methods import rs
 from newfound.methods.base import Method, Sum
 from newfound.methods.spacing import Spacing
-from newfound.methods.spacing_loss import PRESETS, SpacingLoss
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
+from newfound.spacing.loss import SpacingLoss
 from newfound.training.loop import Learner, _step, accelerator, optimiser
-from newfound.training.trunk import recall, remember
 from newfound.types import ALL, Now, Problem, generator, seeded
 
 
@@ -44,7 +45,7 @@ def spacing() -> Iterator[Case]:
     for preset, c in itertools.product(("paper", "aligned"), (10, 100)):
         random = generator("spacing", c)
         z = torch.rand(128, 512, generator=random).requires_grad_()
-        ours = SpacingLoss(c, 512, PRESETS[preset]())
+        ours = SpacingLoss(c, 512, preset)
         ours.start(torch.rand(1000, 512, generator=random))
         peer = copy.deepcopy(ours)
 
@@ -71,7 +72,7 @@ def training() -> Iterator[Case]:
     random = generator("training")
     pixels = torch.randint(0, 256, (n, 3, 32, 32), generator=random, dtype=torch.uint8)
     labels = torch.randint(-classes, classes, (n,), generator=random).clamp(min=-1)
-    images = Data(pixels, labels)
+    images = PixelDataset(pixels, labels)
     problem = Problem(dim=8 * BUDGETS["cpu"].width, known=classes, novel=classes, rows=n)
 
     def build() -> tuple[Backbone, Method]:
@@ -83,7 +84,7 @@ def training() -> Iterator[Case]:
     backbone, method = build()
     with tempfile.TemporaryDirectory() as folder:
         remember(backbone, pixels, Path(folder) / "maps.npy", "weak", 0)
-        maps = Maps(recall(Path(folder) / "maps.npy"), labels, torch.arange(n))
+        maps = FeatureDataset(recall(Path(folder) / "maps.npy"), labels, torch.arange(n))
         cached = steps(Tail(backbone), method, maps)
         frozen, whole = steps(*build(), images), steps(*build(), images, trains=ALL)
         yield Case("cached trunk, RS, batch 128 / every stage trained on pixels", cached, whole, 15, least=4)

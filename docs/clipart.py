@@ -4,10 +4,10 @@
     python docs/clipart.py
 
 Of each kind at most 50 pictures are taken. Eight kinds are known, by half of their pictures; the others of these and
-the eight unknown kinds are the pile, nine tenths of which are searched and the rest predicted. Three fixed choices of
-the known kinds, five seeds each. Accuracy is that of the pile by one assignment (GCD), and, in the last column, of the
-labelled pictures too, which are held in their classes. Prints the table and writes results/clipart.json. Nothing was
-chosen on these pictures. The backbone was taught on ImageNet, which has some of these kinds.
+the eight unknown kinds are unlabelled, nine tenths of which are searched and the rest predicted. Three fixed choices of
+the known kinds, five seeds each. Accuracy is that of the unlabelled pictures by one assignment (GCD), and, in the last
+column, of the labelled ones too, which are held in their classes. Prints the table and writes results/clipart.json.
+Nothing was chosen on these pictures. The backbone was taught on ImageNet, which has some of these kinds.
 """
 
 import argparse
@@ -24,13 +24,14 @@ import torch.nn.functional as F
 
 from newfound import discover, files, pretrain
 from newfound.benchmark.summary import interval, spread
-from newfound.data.pictures import pictures
-from newfound.discovery.discover import versions
+from newfound.data.listing import list_images
+from newfound.discovery.facts import versions
 from newfound.discovery.settings import Run, StageOne
+from newfound.discovery.tables import number_truth
+from newfound.encoders.extraction import extract_features
 from newfound.functional.cluster import kmeans, semi_supervised_kmeans
 from newfound.functional.metrics import accuracy, gcd_accuracy
 from newfound.networks.pretrained import trunk
-from newfound.training.embedding import embed
 from newfound.types import generator
 
 ART = Path("/usr/share/openclipart/png")
@@ -52,19 +53,19 @@ ROWS = {
 
 
 COLUMNS = {
-    "all": "all of the pile",
+    "all": "all unlabelled",
     "known": "known",
     "novel": "novel",
     "named": "all, known ones by name",
-    "with labelled": "pile and labelled ones",
+    "with labelled": "with the labelled ones",
 }
 
 
 class Task(NamedTuple):
-    """Lists of pictures: labelled ones, the pile, and what is predicted afterwards."""
+    """Lists of pictures: labelled ones, unlabelled ones, and what is predicted afterwards."""
 
     known: Path
-    pile: Path
+    unlabelled: Path
     later: Path
 
 
@@ -76,11 +77,11 @@ def tasks(folder: Path, splits: int, most: int) -> Iterator[tuple[int, Task]]:
     for split in range(splits):
         random = generator("clip art", split)
         order = torch.randperm(len(KINDS), generator=random).tolist()
-        rows: dict[str, list[tuple[str, str]]] = {"known": [], "pile": [], "later": []}
+        rows: dict[str, list[tuple[str, str]]] = {"known": [], "unlabelled": [], "later": []}
         for place, kind in enumerate(order):
             paths = [path for path in seen.values() if path.is_relative_to(ART / KINDS[kind])]
             for number, row in enumerate(torch.randperm(len(paths), generator=random)[:most].tolist()):
-                part = "known" if place < KNOWN and number % 2 == 0 else "later" if number % 10 > 8 else "pile"
+                part = "known" if place < KNOWN and number % 2 == 0 else "later" if number % 10 > 8 else "unlabelled"
                 rows[part].append((str(paths[row]), KINDS[kind]))
         task = Task(*(folder / f"{split}-{name}.csv" for name in rows))
         for path, listed in zip(task, rows.values(), strict=True):
@@ -91,20 +92,20 @@ def tasks(folder: Path, splits: int, most: int) -> Iterator[tuple[int, Task]]:
 def controls(task: Task) -> dict[str, dict[str, float]]:
     """k-means and GCD's semi-supervised k-means on unit features of the plain backbone, number of classes given."""
     eye = trunk()
-    labelled, pile, answers = (
-        embed(pictures(path, labelled=told), eye)
-        for path, told in ((task.known, True), (task.pile, False), (task.pile, True))
+    labelled, unlabelled, answers = (
+        extract_features(list_images(path, labelled=told), eye)
+        for path, told in ((task.known, True), (task.unlabelled, False), (task.unlabelled, True))
     )
-    names = [*labelled.classes, *sorted({*answers.classes} - {*labelled.classes})]
-    truth = torch.tensor([names.index(answers.classes[label]) for label in answers.labels.tolist()])
-    x = F.normalize(torch.cat([labelled.features(), pile.features()]), dim=1)
-    labels = torch.cat([labelled.labels, pile.labels])
+    names = [*labelled.listing.classes, *sorted({*answers.listing.classes} - {*labelled.listing.classes})]
+    truth = torch.tensor([names.index(answers.listing.classes[label]) for label in answers.listing.labels.tolist()])
+    x = F.normalize(torch.cat([labelled.features(), unlabelled.features()]), dim=1)
+    labels = torch.cat([labelled.listing.labels, unlabelled.listing.labels])
     plain = kmeans(x, len(KINDS), generator("control")).assignment
     held = semi_supervised_kmeans(x, labels, len(KINDS), generator("control")).assignment
     alone = kmeans(x[len(labelled) :], len(KINDS), generator("control")).assignment
     return {
         name: gcd_accuracy(truth, guess, KNOWN)._asdict()
-        | {"with labelled": accuracy(torch.cat([labelled.labels, truth]), all_)}
+        | {"with labelled": accuracy(torch.cat([labelled.listing.labels, truth]), all_)}
         for name, guess, all_ in (
             ("k-means", alone, plain),
             ("semi-supervised k-means", held[len(labelled) :], held),
@@ -120,25 +121,27 @@ def runs(task: Task, model: Path, seed: int, epochs: int) -> Iterator[tuple[str,
         "two stages": {"model": model, "classes": KNOWN},
         "estimated": {"known": task.known},
     }
-    labels = pictures(task.known, labelled=True).labels  # held in their classes, which are numbered as in the truth
+    labels = list_images(task.known, labelled=True).labels  # held in their classes, which are numbered as in the truth
     for name, way in ways.items():
         run = Run(seed=seed, epochs=epochs, method=way.pop("method", Run().method))
         stage = None if "model" in way else StageOne(backbone="efficientnet-lite0")
-        found = discover(unlabelled=task.pile, run=run, stage=stage, truth=True, **way)
-        assert found.scores is not None
+        discovery = discover(unlabelled=task.unlabelled, run=run, stage=stage, truth=True, **way)
+        found, scores = discovery.found, discovery.scores
+        assert scores is not None
         assert found.truth is not None
-        said = found.predict(task.later)
+        said = discovery.predict(task.later)
         true = pd.read_csv(task.later)["label"]
         known = true.isin(found.model.classes)
+        numbers = number_truth(discovery.classes, found.truth)
         row = {
-            "all": found.scores["accuracy"],
-            "known": found.scores["known accuracy"],
-            "novel": found.scores["novel accuracy"],
-            "named": found.scores["named accuracy"],
-            "with labelled": accuracy(*(torch.cat([labels, some]) for some in found.numbered(found.truth))),
-            "sure": found.scores["sure accuracy"],
-            "unsure": found.scores["unsure"],
-            "classes": len(found.centres),
+            "all": scores["accuracy"],
+            "known": scores["known accuracy"],
+            "novel": scores["novel accuracy"],
+            "named": scores["named accuracy"],
+            "with labelled": accuracy(*(torch.cat([labels, some]) for some in numbers)),
+            "sure": scores["sure accuracy"],
+            "unsure": scores["unsure"],
+            "classes": len(found.clusters.centres),
             "later known": float((said["guess"][known] == true[known]).mean()),
         }
         if found.count is not None:

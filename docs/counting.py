@@ -3,9 +3,9 @@
     apt install openclipart-png tuxpaint-stamps-default dataset-fashion-mnist
     python docs/counting.py CIFAR
 
-Half of the classes are known, by half of their images; the others of these and the other classes are the pile. Three
+Half of the classes are known, by half of their images; the others of these and the other classes are unlabelled. Three
 choices of the known classes each. Of CIFAR-100 the classes that nothing was chosen on. The drawings are those of the
-demonstration: 100 known kinds that a network learns, 10 others in the pile, three seeds. Prints the table and writes
+demonstration: 100 known kinds that a network learns, 10 others unlabelled, three seeds. Prints the table and writes
 results/counting.json. The way of counting was chosen on the stamps, with other classes known, and on known kinds of the
 drawings; the clip art had been counted before; the other sets are new to it. EfficientNet-lite0, which looks at all but
 the drawings, was taught on ImageNet.
@@ -27,9 +27,8 @@ from clipart import ART, KINDS
 from PIL import Image
 
 from newfound import discover, files
-from newfound.data.cifar import cifar
-from newfound.data.sources import doodles
-from newfound.discovery.discover import versions
+from newfound.data.datasets import load_dataset, load_doodles
+from newfound.discovery.facts import versions
 from newfound.discovery.settings import Run, StageOne
 from newfound.types import generator
 
@@ -77,35 +76,36 @@ def fashion() -> tuple[np.ndarray, np.ndarray]:
 
 def photographs(root: Path, name: str, first: int) -> tuple[np.ndarray, np.ndarray]:
     """CIFAR's training images of the classes from one on."""
-    images = cifar(root, name)
-    rows = images.labels >= first
-    return images.pixels[rows].permute(0, 2, 3, 1).numpy(), images.labels[rows].numpy()
+    images = load_dataset(name, root)
+    rows = images.listing.labels >= first
+    return images.pixels[rows].permute(0, 2, 3, 1).numpy(), images.listing.labels[rows].numpy()
 
 
 def counted(name: str, kinds: Kinds, choice: int, place: Path) -> dict[str, object]:
     """Estimate how many classes there are, half of them known."""
     random = generator(name, choice)
     order = torch.randperm(len(kinds), generator=random).tolist()
-    rows: dict[str, list[tuple[str, str]]] = {"known": [], "pile": []}
+    rows: dict[str, list[tuple[str, str]]] = {"known": [], "unlabelled": []}
     for number, kind in enumerate([*kinds][i] for i in order):
         for path, half in zip(kinds[kind], torch.rand(len(kinds[kind]), generator=random).tolist(), strict=True):
             known = number < len(kinds) // 2 and half < 0.5
-            rows["known" if known else "pile"].append((str(path), kind))
+            rows["known" if known else "unlabelled"].append((str(path), kind))
     for part, listed in rows.items():
         pd.DataFrame(listed, columns=["path", "label"]).to_csv(place / f"{part}.csv", index=False)
     found = discover(
         known=place / "known.csv",
-        unlabelled=place / "pile.csv",
+        unlabelled=place / "unlabelled.csv",
         run=Run(method="kmeans", seed=choice),
         stage=StageOne(backbone="efficientnet-lite0"),
-    )
+    ).found
     assert found.count is not None
     return {"set": name, "choice": choice, "truth": len(kinds)} | found.count._asdict()
 
 
 def drawn(seed: int) -> dict[str, object]:
     """The same of drawings, which a network of our own learns."""
-    found = discover(known=doodles("known"), unlabelled=doodles("novel"), run=Run(method="kmeans", seed=seed))
+    run = Run(method="kmeans", seed=seed)
+    found = discover(known=load_doodles("known"), unlabelled=load_doodles("novel"), run=run).found
     assert found.count is not None
     return {"set": "drawings", "choice": seed, "truth": 110} | found.count._asdict()
 

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # From two folders to a table
 #
-# You have images of some kinds in folders, and a pile that nobody has looked through: partly kinds you know, partly new
-# ones. Put your own two folders here and leave the second cell out: it writes drawings that come with newfound
-# (Google's *Quick, Draw!*, CC BY 4.0) as files: six known kinds, a pile of three of these and three others, and more of
-# the pile's kinds for later.
+# You have images of some kinds in folders, and unlabelled ones that nobody has looked through: partly kinds you know,
+# partly new ones. Put your own two folders here and leave the second cell out: it writes drawings that come with
+# newfound (Google's *Quick, Draw!*, CC BY 4.0) as files: six known kinds, unlabelled drawings of three of these and
+# three others, and more of the unlabelled kinds for later.
 
 # %%
 import tempfile
@@ -15,38 +15,39 @@ import pandas as pd
 from PIL import Image
 
 import newfound
-from newfound.data.sources import doodles
+from newfound.data.datasets import load_doodles
 
 place = Path(tempfile.mkdtemp())
-known, pile, later = place / "known", place / "pile", place / "later"
+known, unlabelled, later = place / "known", place / "unlabelled", place / "later"
 
 # %%
-drawings = doodles("spare")
-parts = [(known, range(6), range(20)), (pile, range(3, 9), range(20, 40)), (later, range(3, 9), range(40, 50))]
+drawings = load_doodles("spare")
+parts = [(known, range(6), range(20)), (unlabelled, range(3, 9), range(20, 40)), (later, range(3, 9), range(40, 50))]
 for folder, kinds, numbers in parts:
     for kind, number in product(kinds, numbers):
-        file = folder / drawings.classes[kind] / f"{number}.png"
+        file = folder / drawings.listing.classes[kind] / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(drawings.pixels[100 * kind + number, 0].numpy()).resize((112, 112)).save(file)
 
 # %% [markdown]
-# The pile lies in folders too, but discovery does not look at their names; we use them at the end to see how well it
-# went. One call does the work: features of a pretrained network, training, reading.
+# The unlabelled drawings lie in folders too, but discovery does not look at their names; we use them at the end to see
+# how well it went. One call does the work: features of a pretrained network, training, reading.
 
 # %%
-run = newfound.discover(known=known, unlabelled=pile, classes=3)
+run = newfound.discover(known=known, unlabelled=unlabelled, classes=3)
 run.summary()
 
 # %% [markdown]
-# Known kinds have their names, new ones a number. `coherence` is the mean confidence of a class, `newness` the mean
-# chance that its images are of no known kind. Images that are more likely wrong than right are `unsure`:
+# Known kinds come first, under their names; new ones are called new-1, new-2, …, the largest first. `coherence` is
+# the mean confidence of a class, `newness` the mean probability that its images are of no known kind. Images that are
+# more likely wrong than right are `unsure`:
 
 # %%
 table = run.assignments()
 table[["path", "class", "kind", "confidence", "newness", "guess"]].sample(8, random_state=0)
 
 # %% [markdown]
-# What the pile really was (rows), and what was found (columns):
+# What the drawings really were (rows), and what was found (columns):
 
 # %%
 pd.crosstab(table["path"].str.split("/").str[0].rename("really"), table["class"].rename("found"))
@@ -56,12 +57,12 @@ pd.crosstab(table["path"].str.split("/").str[0].rename("really"), table["class"]
 # interval. With as few images as here it is a rough guess (there are three); the report shows the curves it comes from.
 
 # %%
-guess = newfound.discover(known=known, unlabelled=pile, run=newfound.Run(epochs=0))
+guess = newfound.discover(known=known, unlabelled=unlabelled, run=newfound.Run(epochs=0))
 print(guess.facts["classes"])
 
 # %% [markdown]
-# Name what you recognise, keep the run, and ask it about images it has never seen. `newfound report` makes a page of
-# the run folder that shows every class with its most typical images.
+# Name what you recognise, keep the run, and ask it about images it has never seen. `run.undo()` would take the name
+# back. The run folder has a page, `report.html`, that shows every class with its most typical images.
 
 # %%
 largest = run.summary().query("kind == 'new'")["class"].iloc[0]

@@ -20,18 +20,17 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from newfound.benchmark.demo import STAGE
-from newfound.benchmark.small import hide
-from newfound.data.sources import doodles
-from newfound.data.splits import by_class
-from newfound.discovery.discover import stage_one, versions
+from newfound.benchmark.small import fit_known
+from newfound.data.datasets import load_doodles
+from newfound.data.splits import split_by_class
+from newfound.demo import STAGE
+from newfound.discovery.facts import versions
 from newfound.discovery.find import find
 from newfound.discovery.reading import read
 from newfound.discovery.settings import Run
 from newfound.functional import metrics
 from newfound.functional.geometry import whitening
-from newfound.methods import METHODS, spacing
-from newfound.methods.spacing_loss import PRESETS
+from newfound.methods import METHODS, parse
 
 RESULTS = Path("results/choice.json")
 HELD = (range(10), range(10, 20))
@@ -43,7 +42,7 @@ RULES = ("aligned", "paper", "author", "dcn")
 
 
 def pretend(held):
-    split = by_class(doodles("known"), [c for c in range(100) if c not in held], list(held))
+    split = split_by_class(load_doodles("known"), [c for c in range(100) if c not in held], list(held))
     return split.known, split.novel, split.truth
 
 
@@ -75,7 +74,7 @@ def scores(features, truth):
 
 def learn(held, rate=STAGE.pretrain_rate):
     torch.set_num_threads(1)
-    return stage_one(pretend(held)[0], replace(STAGE, pretrain_rate=rate), SEED)
+    return fit_known(pretend(held)[0], replace(STAGE, pretrain_rate=rate), SEED)
 
 
 def trial(model, held, method):
@@ -84,10 +83,7 @@ def trial(model, held, method):
     _, novel, truth = pretend(held)
     if "@" in method:
         name, weight = method.removeprefix("pairs+").split("@")
-        preset = replace(PRESETS[name](), weight=float(weight))
-        METHODS[f"{name}@{weight}"] = replace(
-            METHODS[f"spacing:{name}"], build=lambda problem, model: spacing.Spacing(problem, preset, model.spread)
-        )
+        METHODS[f"{name}@{weight}"] = parse(f"spacing:{name}", weight=float(weight))
     found = find(model, novel, 10, run=Run(method=method, mixed=False, seed=SEED))
     return {"method": method, "held out": [held.start, held.stop]} | scores(found.features, truth)
 
@@ -102,15 +98,15 @@ def choose_stage(pool):
 
 
 def choose_whiten(pool):
-    spare = doodles("spare")
+    spare = load_doodles("spare")
     rows = []
     for held, model in zip(HELD, pool.map(learn, HELD), strict=True):
         _, novel, truth = pretend(held)
         for shrink, (name, pile, answers) in itertools.product(
-            SHRINKS, (("held out", novel, truth), ("spare", hide(spare), spare.labels))
+            SHRINKS, (("held out", novel, truth), ("spare", spare.unlabel(), spare.listing.labels))
         ):
             features = find(model, pile, 10, run=Run(method="kmeans")).features
-            seen = features if shrink is None else features @ whitening(model.spread, shrink)
+            seen = features if shrink is None else features @ whitening(model.known.within_covariance, shrink)
             rows.append({"shrink": shrink, "model without": held.start, "classes": name} | scores(seen, answers))
             keep("whiten", rows)
 

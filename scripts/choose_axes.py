@@ -19,15 +19,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from newfound import files
-from newfound.data.cifar import cifar
+from newfound.data.datasets import load_dataset
 from newfound.data.decoding import decode
-from newfound.discovery.discover import versions
-from newfound.functional.axes import SHRINK, axes, moments, tempered
+from newfound.discovery.facts import versions
+from newfound.encoders.extraction import key, views
+from newfound.functional.axes import SHRINK, axes, moments, power_normalised
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
 from newfound.networks.pretrained import trunk
-from newfound.training.embedding import key, views
 from newfound.types import generator
 
 STAMPS = Path("/usr/share/tuxpaint/stamps")
@@ -46,21 +46,21 @@ class Arm(NamedTuple):
     views: bool = True  # the mean over views, or the plain image alone
     temper: bool = True
     white: float | None = SHRINK
-    few: int | None = 48
+    axes: int | None = 48
 
 
 ARMS = {
-    "unit features of the plain image": Arm(views=False, temper=False, white=None, few=None),
-    "… of the mean over views": Arm(temper=False, white=None, few=None),
+    "unit features of the plain image": Arm(views=False, temper=False, white=None, axes=None),
+    "… of the mean over views": Arm(temper=False, white=None, axes=None),
     "48 axes": Arm(temper=False, white=None),
     "… tempered": Arm(white=None),
     "… whitened, shrunk by 1": Arm(white=1.0),
     "… whitened, shrunk by 3": Arm(),
     "… whitened, shrunk by 10": Arm(white=10.0),
-    "24 axes": Arm(few=24),
-    "32 axes": Arm(few=32),
-    "64 axes": Arm(few=64),
-    "128 axes": Arm(few=128),
+    "24 axes": Arm(axes=24),
+    "32 axes": Arm(axes=32),
+    "64 axes": Arm(axes=64),
+    "128 axes": Arm(axes=128),
     "48 axes of the plain image": Arm(views=False),
 }
 
@@ -72,10 +72,10 @@ def stamps() -> tuple[list[np.ndarray], list[int]]:
 
 
 def photographs(root: Path) -> tuple[list[np.ndarray], list[int]]:
-    images = cifar(root, "cifar100")
-    rows = torch.cat([(images.labels == label).nonzero()[:MOST, 0] for label in range(48)])
+    images = load_dataset("cifar100", root)
+    rows = torch.cat([(images.listing.labels == label).nonzero()[:MOST, 0] for label in range(48)])
     large = F.interpolate(images.pixels[rows].float(), (160, 160), mode="bicubic", antialias=True)
-    return [*large.clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()], images.labels[rows].tolist()
+    return [*large.clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()], images.listing.labels[rows].tolist()
 
 
 def seen(pixels: list[np.ndarray]) -> Tensor:
@@ -96,12 +96,12 @@ def read(arm: Arm, records: Tensor, truth: Tensor, split: int) -> float:
     place = torch.full((int(truth.max()) + 1,), -1).scatter_(0, picked, torch.arange(len(picked)))[truth]
     x, y, known = records[place >= 0, 0 if arm.views else 1], place[place >= 0], CLASSES // 2
     labels = torch.where((y < known) & (torch.rand(len(y), generator=random) < 0.5), y, -1)
-    x = tempered(x) if arm.temper else F.normalize(x, dim=1)
-    if arm.few is not None:
+    x = power_normalised(x) if arm.temper else F.normalize(x, dim=1)
+    if arm.axes is not None:
         taught = labels >= 0
         centres, _ = means(x[taught], labels[taught], known)
         spread = None if arm.white is None else covariance(x[taught], labels[taught], centres)
-        found = axes(moments(x), arm.few, spread, arm.white or 0.0)
+        found = axes(moments(x), arm.axes, spread, arm.white or 0.0)
         x = F.normalize((x - found.centre).float() @ found.matrix.float(), dim=1)
     assignment = semi_supervised_kmeans(x, labels, CLASSES, generator("reading", split)).assignment
     return gcd_accuracy(y[labels < 0], assignment[labels < 0], known).all

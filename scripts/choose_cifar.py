@@ -19,21 +19,20 @@ import torch
 import torch.nn.functional as F
 
 from newfound import files, methods
-from newfound.data.cifar import cifar
-from newfound.data.maps import Maps
-from newfound.data.splits import by_class
-from newfound.discovery.discover import versions
+from newfound.benchmark.cached_maps import adapt_model, recall, remember
+from newfound.data.datasets import load_dataset
+from newfound.data.features import FeatureDataset
+from newfound.data.splits import split_by_class
+from newfound.discovery.facts import versions
 from newfound.functional import pseudo
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import scores
 from newfound.methods.pairwise import Alike, Pairwise
-from newfound.methods.spacing import Spacing
 from newfound.methods.stage_one import TRAINING
 from newfound.networks.backbone import Tail
 from newfound.networks.model import Model
 from newfound.training.loop import Learner, fit, survey
-from newfound.training.pretrain import beginner, pretrain
-from newfound.training.trunk import recall, remember, settle_model
+from newfound.training.pretrain import new_learner, pretrain
 from newfound.types import Problem, generator, seeded
 
 SEED, EPOCHS, CLASSES = 100, 20, 20
@@ -51,23 +50,27 @@ HEAD_RATES = (0.03, 0.1, 0.3)
 RESULTS = Path(__file__).parents[1] / "results/choice-cifar.json"
 
 
-def start(root: Path) -> tuple[Model, Maps, torch.Tensor]:
+def start(root: Path) -> tuple[Model, FeatureDataset, torch.Tensor]:
     """Stage one on the known classes, and the maps of the pretend-novel images; kept beside CIFAR's files."""
-    split = by_class(cifar(root, "cifar100"), range(60), range(60, 80))
+    split = split_by_class(load_dataset("cifar100", root), range(60), range(60, 80))
     kept = root / "choice"
     if not (kept / "maps.npy").is_file():
         budget = replace(TRAINING, epochs=12, views=("weak",))
-        model = pretrain(beginner(split.known, SEED), split.known, budget, SEED)
-        model = settle_model(model, split.novel.pixels, "weak", SEED)
+        model = pretrain(new_learner(split.known, SEED), split.known, budget, SEED)
+        model = adapt_model(model, split.novel.pixels, "weak", SEED)
         model.save_pretrained(kept)
         remember(model.backbone, split.novel.pixels, kept / "maps.npy", "weak", SEED)
     rows = torch.arange(len(split.novel))
-    return Model.from_pretrained(kept), Maps(recall(kept / "maps.npy"), torch.full_like(rows, -1), rows), split.truth
+    return (
+        Model.from_pretrained(kept),
+        FeatureDataset(recall(kept / "maps.npy"), torch.full_like(rows, -1), rows),
+        split.truth,
+    )
 
 
 def arm(
     model: Model,
-    data: Maps,
+    data: FeatureDataset,
     truth: torch.Tensor,
     name: str,
     rate: float,
@@ -80,13 +83,11 @@ def arm(
     tail = replace(model, backbone=Tail(model.backbone))
     problem = Problem(model.backbone.dim, len(model.classes), CLASSES, labelled=False, rows=len(data))
     with seeded(SEED, "method"):
-        method = methods.build(name, problem, tail)
+        method = methods.parse(name, weight=weight).build(problem, tail)
     for part in method.modules():
-        if isinstance(part, Spacing) and weight is not None:
-            part.loss.preset = replace(part.loss.preset, weight=weight)
         if isinstance(part, Pairwise) and alike is not None:
             part.alike = rule(name, alike)
-    training = replace(methods.parse(name)[0].training, epochs=EPOCHS if name != "kmeans" else 0, rate=rate)
+    training = replace(methods.parse(name).training, epochs=EPOCHS if name != "kmeans" else 0, rate=rate)
     learner = Learner(tail.backbone, method, training.trains)
     before = survey(learner.backbone, data).features
     fit(learner, data, training, SEED)

@@ -11,7 +11,6 @@ lines that turn distances into chances.
 import json
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +20,15 @@ from choose_axes import photographs, seen, stamps
 from torch import Tensor
 
 from newfound import files
-from newfound.data.sources import doodles
-from newfound.discovery.discover import stage_one, versions
-from newfound.discovery.result import embed
+from newfound.data.datasets import load_doodles
+from newfound.discovery.facts import versions
 from newfound.discovery.settings import StageOne
-from newfound.functional.axes import SHRINK, axes, moments, tempered
+from newfound.encoders import embed
+from newfound.encoders.pixels import PixelEncoder
+from newfound.encoders.pretend import Scores, calibrate, outcome
+from newfound.functional.axes import FEW, SHRINK, axes, moments, power_normalised
 from newfound.functional.counting import count
 from newfound.functional.geometry import covariance, means, whitening
-from newfound.training.adapt import FEW, Scores, outcome, trusted
 from newfound.types import generator
 
 SETTINGS = {"stamps": [(8, 8)], "cifar100": [(5, 5), (8, 8), (24, 24)]}
@@ -58,14 +58,15 @@ def drawings() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Latents of drawings by a network that has learnt half of the first categories' drawings; labels (−1 where it has
     not); truth; the spread of what it learnt.
     """
-    images = doodles("known")
+    images = load_doodles("known")
     half = torch.rand(len(images), generator=generator("half")) < 0.5
-    rows = ((images.labels < DRAWN) & half).nonzero()[:, 0]
-    model = stage_one(replace(images.pick(rows), classes=images.classes[:DRAWN]), StageOne(), 0, device="cpu")
-    assert model.spread is not None
-    labels = torch.full_like(images.labels, -1)
-    labels[rows] = images.labels[rows]
-    return embed(model, images), labels, images.labels, model.spread
+    rows = ((images.listing.labels < DRAWN) & half).nonzero()[:, 0]
+    known = images.pick(rows).relabel(images.listing.labels[rows], images.listing.classes[:DRAWN])
+    model = PixelEncoder(28, "cpu").fit_known(known, StageOne(), 0)
+    assert model.known is not None
+    labels = torch.full_like(images.listing.labels, -1)
+    labels[rows] = images.listing.labels[rows]
+    return embed(model, images), labels, images.listing.labels, model.known.within_covariance
 
 
 def main() -> None:
@@ -74,7 +75,7 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     scores: list[Scores] = []
     for name, (pixels, kinds) in sets.items():
-        x, truth = tempered(seen(pixels)[:, 0]), torch.tensor(kinds)
+        x, truth = power_normalised(seen(pixels)[:, 0]), torch.tensor(kinds)
         for known, novel in SETTINGS[name]:
             tries = [task(x, truth, known, novel, split) for split in range(SPLITS)]
             for shrink in SHRINKS:
@@ -84,7 +85,7 @@ def main() -> None:
                 )
                 print(rows[-1], flush=True)
             scores += [outcome(placed(x, y, known, SHRINK), y, z, generator(s)) for s, (x, y, z) in enumerate(tries)]
-    lines = {"features": trusted(scores)}
+    lines = {"features": calibrate(scores)}
     x, labels, truth, spread = drawings()
     scores = []
     for novel in NEW:
@@ -104,7 +105,7 @@ def main() -> None:
             print(rows[-1], flush=True)
             if shrink is None:
                 scores += [outcome(*parts, generator(s)) for s, parts in enumerate(tries)]
-    lines["learnt"] = trusted(scores)
+    lines["learnt"] = calibrate(scores)
     about = {"command": "python scripts/choose_counting.py CIFAR", "versions": versions()}
     result = about | {"measure": "estimated over true number of classes in all, a split each", "rows": rows}
     result["lines"] = {name: trust._asdict() for name, trust in lines.items()}

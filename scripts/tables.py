@@ -135,7 +135,9 @@ def counting() -> str:
     lines = ["| images | known + new | shrunk by | pairs | accuracy | silhouette |", "|---|---|---|---|---|---|"]
     for row in found["rows"]:
         shrink = "not whitened" if row["shrink"] is None else f"{row['shrink']:g}"
-        cells = [" ".join(f"{value:.2f}" for value in row[voice]) for voice in ("pairs", "accuracy", "silhouette")]
+        cells = [
+            " ".join(f"{value:.2f}" for value in row[criterion]) for criterion in ("pairs", "accuracy", "silhouette")
+        ]
         lines.append(f"| {row['set']} | {row['known']} + {row['novel']} | {shrink} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

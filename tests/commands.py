@@ -1,19 +1,34 @@
-"""The real command, in a process of its own."""
+"""The real command, in the process of the test: the same words in, the same exit code and text out."""
 
-import os
-import subprocess
+import io
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
+import pytest
 
-def newfound(*words: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "newfound", *map(str, words)],
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "200"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+from newfound.cli import main
+
+
+def newfound(*words: Any, cwd: Path, **environment: str) -> CompletedProcess[str]:
+    """What a shell would see of `newfound words …` in a folder. An error that no person can mend is raised as it is."""
+    line = ["newfound", *map(str, words)]
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # as strict about signs as a pipe
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    code: Any = 0
+    with pytest.MonkeyPatch.context() as patch, chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", line)
+        for name, value in ({"COLUMNS": "200"} | environment).items():
+            patch.setenv(name, value)
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    return CompletedProcess(line, code, *(_text(stream) for stream in (out, err)))
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()

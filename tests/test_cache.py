@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from filelock import Timeout
@@ -18,6 +19,14 @@ from newfound import cache
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets, in seconds."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    return clock
 
 
 def test_the_folder_is_where_the_user_says_or_where_the_system_keeps_caches(root, monkeypatch):
@@ -37,12 +46,12 @@ def test_other_settings_have_other_names(other):
     assert cache.key(other) != cache.key({"a": 1})
 
 
-def test_an_entry_is_made_once_and_says_what_it_is(root):
+def test_an_entry_is_made_once_and_says_what_it_is(root, clock):
     made = []
 
     def make(folder):
         made.append(folder)
-        time.sleep(0.11)
+        clock.now += 7
         (folder / "weights").write_text("w")
 
     first, second = (cache.entry("stage", {"seed": 0}, make) for _ in "ab")
@@ -53,7 +62,7 @@ def test_an_entry_is_made_once_and_says_what_it_is(root):
     assert first.is_relative_to(root)
     about = json.loads((first / "setting.json").read_text())
     assert about["setting"] == {"seed": 0}
-    assert cache.seconds(first) == about["seconds"] >= 0.1
+    assert cache.seconds(first) == about["seconds"] == 7
 
 
 def test_what_was_left_unfinished_is_thrown_away():
@@ -67,30 +76,31 @@ def test_what_was_left_unfinished_is_thrown_away():
     assert {path.name for path in folder.iterdir()} == {"whole", "setting.json"}
 
 
-def test_a_checkpoint_outlives_an_interruption_and_the_time_before_it_counts():
+def test_a_checkpoint_outlives_an_interruption_and_the_time_before_it_counts(clock):
     def stop(folder):
         cache.unfinished(folder).write_text("half")
-        time.sleep(0.2)
+        clock.now += 7
         raise KeyboardInterrupt
 
     def go_on(folder):
         assert cache.unfinished(folder).read_text() == "half"
+        clock.now += 3
 
     with pytest.raises(KeyboardInterrupt):
         cache.entry("stage", {}, stop)
     folder = cache.entry("stage", {}, go_on)
-    assert cache.seconds(folder) >= 0.2
+    assert cache.seconds(folder) == 10
     assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
 
 
 KILLED = """
-import os, signal, sys, time
+import os, signal, sys
 from newfound import cache
 
 def make(folder):
-    time.sleep(0.3)
+    begun = folder.with_name(f"{folder.name}.seconds").stat().st_mtime
     cache.unfinished(folder).touch()
-    time.sleep(0.3)
+    os.utime(cache.unfinished(folder), (begun + 7, begun + 7))  # as if it had taken so long to come here
     os.kill(os.getpid(), signal.Signals[sys.argv[1]])
 
 cache.entry("stage", {}, make)
@@ -98,7 +108,7 @@ cache.entry("stage", {}, make)
 
 
 @pytest.mark.processes
-def test_of_those_who_were_killed_the_time_until_their_last_checkpoint_counts(root):
+def test_of_those_who_were_killed_the_time_until_their_last_checkpoint_counts(root, clock):
     for name in ("SIGKILL", "SIGTERM"):
         done = subprocess.run([sys.executable, "-c", KILLED, name], check=False, timeout=120)
         assert done.returncode == -signal.Signals[name]
@@ -106,7 +116,7 @@ def test_of_those_who_were_killed_the_time_until_their_last_checkpoint_counts(ro
             date = path.stat().st_mtime - 1000  # since then nobody worked on it
             os.utime(path, (date, date))
     folder = cache.entry("stage", {}, lambda folder: None)
-    assert 0.6 <= cache.seconds(folder) < 500
+    assert cache.seconds(folder) == 14
     assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
 
 

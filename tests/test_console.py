@@ -8,8 +8,8 @@ from newfound import console
 
 SUMMARY = pd.DataFrame(
     {
-        "class": [1, 2],
-        "name": ["new-1", "Seestern :dog: [red] 海星"],
+        "number": [1, 2],
+        "class": ["new-1", "Seestern :dog: [red] 海星"],
         "kind": ["new", "known"],
         "size": [120, 30],
         "unsure": [3, 4],

@@ -5,14 +5,35 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from cyclopts import CycloptsError
 
+import newfound
+from newfound import Discovery, Listing, Model
 from newfound.cli import app
+from newfound.discovery.journal import EDITS
+from newfound.discovery.storage import (
+    ASSIGNMENTS,
+    CLASSES,
+    CONFIG,
+    DISCOVERY,
+    HISTORY,
+    LOG,
+    MODEL,
+    REPORT,
+    TENSORS,
+)
+from newfound.discovery.trace import TRACE
+from newfound.networks.resnet import SmallResNet
+from newfound.types import seeded
+from tests.discovery.made import make_found
 from tests.needs import need
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +85,56 @@ def test_every_command_on_a_page_is_understood(page):
 def test_the_readme_shows_the_commands_that_people_begin_with():
     shown = {line.split()[1] for line in commands((ROOT / "README.md").read_text(encoding="utf-8"))}
     assert {"pretrain", "discover", "predict", "benchmark"} <= shown
+
+
+def examples(page, word):
+    """The blocks of Python on a page in which a word stands."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    return [block for block in blocks if word in block]
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The discovery that the pages speak of: crabs, no eels, three new classes; its run folder lies at hand."""
+    with seeded("pages"):
+        model = Model(SmallResNet(2, 2), 28, 1, ("crab", "eel"))
+    names = [f"dive7/{row:04}.jpg" for row in range(44)]
+    found = make_found(known=("crab", "eel"), model=model, listing=Listing.of(names, root=tmp_path))
+    run = Discovery(found)
+    run.save(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def test_the_guide_s_example_of_edits_runs_and_does_what_it_says(made, tmp_path):
+    (code,) = examples("docs/guide.md", "run.undo")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    run, table = names["run"], pd.read_csv(tmp_path / "classes.csv").set_index("path")
+    assert [*run.summary()["class"]] == ["crab", "sea pen", "new-2", "squid"]
+    assert [*table["class"][["dive7/0001.jpg", "dive7/0008.jpg", "dive7/0002.jpg"]]] == ["crab", "squid", "set aside"]
+    assert {*table["identified_by"]} == {"newfound", "Ana"}
+    assert len((tmp_path / "run/edits.jsonl").read_text().splitlines()) == len(run.edits) == 8
+    assert [*Discovery.load("run").assignments()["class"]] == [*table["class"]]
+    assert made.classes.names.keys() == {1, 2, 3, 4, 5}
+
+
+def test_the_readme_s_example_runs(made, tmp_path, monkeypatch):
+    (code,) = examples("README.md", "run.undo")
+    shutil.rmtree(tmp_path / "run")
+    asked = []
+    monkeypatch.setattr(newfound, "discover", lambda **given: Discovery(made.found), raising=False)
+    monkeypatch.setattr(Discovery, "predict", lambda run, images: asked.append(images))
+    exec(code, {})
+    assert [*Discovery.load("run").summary()["class"]] == ["crab", "sea pen", "new-2"]
+    assert asked == ["photos/more"]
+
+
+def test_the_guide_names_every_file_of_a_run_and_every_column(made, tmp_path):
+    text = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    files = {CONFIG, LOG, DISCOVERY, TENSORS, f"{MODEL}/", ASSIGNMENTS, CLASSES, HISTORY, REPORT, TRACE, EDITS}
+    columns = {*made.assignments(), *made.summary()}
+    assert {name for name in files | columns if f"`{name}`" not in text} == set()
 
 
 def test_a_command_that_is_misspelt_would_be_noticed():

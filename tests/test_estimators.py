@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import newfound
 from newfound import methods
 from newfound.errors import InputError
-from newfound.estimators import NovelClassDiscovery, SpacingClustering, numbered
+from newfound.estimators import INERTIA, NovelClassDiscovery, SpacingClustering, numbered
 from newfound.functional.metrics import accuracy
 from newfound.methods import METHODS
 from newfound.types import Problem
@@ -278,16 +279,32 @@ def test_what_differs_within_known_classes_is_made_small():
 @pytest.mark.parametrize(("method", "single"), [("pairs+spacing", True), ("dtc", False)])
 def test_methods_are_told_that_unlabelled_rows_may_be_of_known_classes(rays, monkeypatch, method, single):
     X, _, y = rays
-    told, build = [], methods.build
+    told, recipe = [], methods.parse(method)
 
-    def listening(name, problem, model):
+    def listening(problem, model):
         told.append(problem)
-        return build(name, problem, model)
+        return recipe.build(problem, model)
 
-    monkeypatch.setattr(methods, "build", listening)
+    monkeypatch.setattr(methods, "parse", lambda name, **settings: replace(recipe, build=listening))
     NovelClassDiscovery(CLASSES - KNOWN, method=method, epochs=1).fit(X, y)
     rows = len(X) if single else int((y < 0).sum())
     assert told == [Problem(told[0].dim, KNOWN, CLASSES - KNOWN, labelled=single, rows=rows, mixed=True)]
+
+
+@pytest.mark.parametrize(
+    ("method", "heavy"), [("pairs+spacing:aligned", True), ("pairs+spacing:paper", False), ("pairs", False)]
+)
+def test_prototypes_start_heavy_unless_their_preset_says_how_heavy(rays, monkeypatch, method, heavy):
+    X, _, y = rays
+    asked, parse = [], methods.parse
+
+    def listening(name, **settings):
+        asked.append(settings.get("initial"))
+        return parse(name, **settings)
+
+    monkeypatch.setattr(methods, "parse", listening)
+    NovelClassDiscovery(CLASSES - KNOWN, method=method, epochs=3).fit(X, y)
+    assert asked[-1] == (INERTIA * 3 * len(X) / CLASSES if heavy else None)
 
 
 def test_where_nothing_is_labelled_all_classes_are_new(rays):

@@ -72,20 +72,24 @@ def test_in_two_stages_the_known_classes_are_not_in_the_discovery_set():
 def test_in_a_mixed_pile_unlabelled_images_may_be_of_known_classes_too():
     for labelled in (True, False):
         problem = Problem(8, known=5, novel=3, labelled=labelled)
-        assert problem.pile == 3
+        assert problem.unlabelled_classes == 3
         mixed = problem._replace(mixed=True)
-        assert (mixed.pile, mixed.classes) == (8, 8)
+        assert (mixed.unlabelled_classes, mixed.classes) == (8, 8)
 
 
 def test_settings_are_the_training_as_values_that_json_can_hold():
-    training = Training(3, 16, 0.1, schedule=partial(steps, at=(0.5, 0.75), factor=0.2), views=("weak", "small"), few=4)
+    training = Training(
+        3, 16, 0.1, schedule=partial(steps, at=(0.5, 0.75), factor=0.2), views=("weak", "small"), classes_per_batch=4
+    )
     settings = training.settings()
     assert json.loads(json.dumps(settings)) == settings
     assert settings["schedule"] == "steps(at=(0.5, 0.75), factor=0.2)"
     assert settings["views"] == ["weak", "small"]
-    assert settings.keys() == {field.name for field in fields(Training)}
-    plain = settings.keys() - {"schedule", "views"}
+    written = {field.name for field in fields(Training)} - {"classes_per_batch"} | {"few"}
+    assert settings.keys() == written
+    plain = settings.keys() - {"schedule", "views", "few"}
     assert all(settings[name] == getattr(training, name) for name in plain)
+    assert settings["few"] == training.classes_per_batch
 
 
 SCHEDULES = (
@@ -159,15 +163,19 @@ def test_settings_change_with_every_value():
         "schedule": cosine,
         "views": ("weak",),
         "trains": 1,
-        "few": 2,
+        "classes_per_batch": 2,
     }
-    assert others.keys() == training.settings().keys()
+    assert len(others) == len(training.settings())
     for name, value in others.items():
-        settings = replace(training, **{name: value}).settings()
-        assert {key for key in settings if settings[key] != training.settings()[key]} == {name}
+        settings, written = replace(training, **{name: value}).settings(), {"classes_per_batch": "few"}.get(name, name)
+        assert {key for key in settings if settings[key] != training.settings()[key]} == {written}
 
 
 def test_a_training_for_own_images_keeps_what_is_the_method_s_and_what_trains_nothing_trains_nothing():
-    published = Training(200, 128, 0.1, "adam", 0.5, partial(steps, at=(0.85,)), ("weak",), trains=1, few=3)
-    assert published.at(15, 0.02, 64) == Training(15, 64, 0.02, "adam", 0.5, constant, ("weak",), trains=ALL, few=3)
+    published = Training(
+        200, 128, 0.1, "adam", 0.5, partial(steps, at=(0.85,)), ("weak",), trains=1, classes_per_batch=3
+    )
+    assert published.at(15, 0.02, 64) == Training(
+        15, 64, 0.02, "adam", 0.5, constant, ("weak",), trains=ALL, classes_per_batch=3
+    )
     assert replace(published, epochs=0).at(15, 0.02, 64).epochs == 0

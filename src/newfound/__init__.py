@@ -1,4 +1,4 @@
-"""newfound finds the new categories in a pile of unlabelled images.
+"""newfound finds the new categories among unlabelled images.
 
 The public names load what they need when they are first used, so that importing the package is cheap.
 """
@@ -8,8 +8,9 @@ from typing import Any
 
 _PUBLIC = {
     "Discovery": "newfound.discovery.result",
-    "Images": "newfound.data.sources",
+    "Images": "newfound.data.pixels",
     "InputError": "newfound.errors",
+    "Listing": "newfound.data.listing",
     "METHODS": "newfound.methods",
     "Method": "newfound.methods.base",
     "Model": "newfound.networks.model",
@@ -19,10 +20,10 @@ _PUBLIC = {
     "Run": "newfound.discovery.settings",
     "Spacing": "newfound.methods.spacing",
     "SpacingClustering": "newfound.estimators",
-    "SpacingLoss": "newfound.methods.spacing_loss",
+    "SpacingLoss": "newfound.spacing.loss",
     "StageOne": "newfound.discovery.settings",
     "Sum": "newfound.methods.base",
-    "arrays": "newfound.data.sources",
+    "arrays": "newfound.data.pixels",
     "discover": "newfound.discovery.discover",
     "pretrain": "newfound.discovery.discover",
 }

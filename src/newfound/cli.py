@@ -1,10 +1,13 @@
-"""The commands. Nothing heavy is imported before one of them runs."""
+"""The commands. Nothing heavy is imported before one of them runs.
+
+Long, for each stands here with its help, and little else.
+"""
 
 import shlex
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from cyclopts.config import Toml
@@ -13,9 +16,12 @@ from newfound import console
 from newfound.discovery.settings import Run, StageOne
 from newfound.errors import InputError, counted
 
+if TYPE_CHECKING:
+    from newfound.discovery.result import Discovery
+
 app = App(
     name="newfound",
-    help="Finds the new categories in a pile of unlabelled images.",
+    help="Finds the new categories among unlabelled images.",
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
@@ -47,7 +53,7 @@ def demo(
     """
     import pandas as pd
 
-    from newfound.benchmark.demo import comparison, demonstrate, write_results
+    from newfound.demo import comparison, demonstrate, write_results
 
     with console.show_progress() as progress:
         rows = demonstrate(output, everything=everything, seeds=seeds, command=_command(), progress=progress)
@@ -117,7 +123,7 @@ def discover(
     overwrite: Flag = False,
     resume: Flag = False,
 ) -> None:
-    """Find the classes in a pile of images.
+    """Find the classes among unlabelled images.
 
     newfound discover --known photos/known --unlabelled photos/new -o run/
     newfound discover --model model/ --unlabelled photos/new --classes 5 -o run/
@@ -149,16 +155,19 @@ def discover(
             progress=progress,
             command=_command(),
         )
+    _tell(found)
+    console.say(f"Report: {output / 'report.html'}")
+
+
+def _tell(found: "Discovery") -> None:
+    """What was found, in a screen."""
     summary = found.summary()
-    narrow = summary.drop(columns=["share", "newness"])  # they are in classes.csv
-    console.table(narrow, f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.paths), 'image')}")
+    narrow = summary.drop(columns=["share", "newness", "reviewed"])  # they are in classes.csv
+    console.table(narrow, f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.found), 'image')}")
     if "classes" in found.facts:
         console.say(f"Classes: {found.facts['classes']}.")
     if found.scores:
-        console.say(
-            "Against the truth: " + ", ".join(f"{k} {v:.3f}" for k, v in found.scores.items() if isinstance(v, float))
-        )
-    console.say(f"Report: {output / 'report.html'}")
+        console.say("Against the truth: " + ", ".join(f"{name} {value:.3f}" for name, value in found.scores.items()))
 
 
 @app.command
@@ -174,7 +183,8 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
         overwrite: replace a file that is already there.
     """
     from newfound import files
-    from newfound.discovery.result import Discovery, csv_text
+    from newfound.discovery.result import Discovery
+    from newfound.discovery.tables import format_csv
 
     if output.is_dir():
         raise InputError(f"{output} is a folder; the classes are written to a CSV file. Give its name with -o.")
@@ -184,7 +194,7 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
     found, count, left = Discovery.load(run), 0, list[str]()
     with files.writing(output) as file:
         for number, (table, skipped) in enumerate(found.predictions(images)):
-            file.write(csv_text(table, header=number == 0).encode())
+            file.write(format_csv(table, header=number == 0).encode())
             count, left = count + len(table), [*left, *skipped]
     console.say(f"The {'class' if count == 1 else 'classes'} of {counted(count, 'image')}: {output}")
     for name in left:
@@ -203,8 +213,46 @@ def report(run: Path) -> None:
     from newfound.discovery.pages import write_report
     from newfound.discovery.result import Discovery
 
-    write_report(Discovery.load(run), run / "report.html")
+    write_report(Discovery.load(run).classes, run / "report.html")
     console.say(f"Report: {run / 'report.html'}")
+
+
+@app.command
+def export(
+    run: Path,
+    *,
+    to: str,
+    output: Folder,
+    images: Path | None = None,
+    link: Flag = False,
+    preview: Flag = False,
+) -> None:
+    """Write a run's classes for other tools: who identified what, with confidence. Nothing is overwritten.
+
+    newfound export run/ --to csv -o classes.csv
+    newfound export run/ --to folders -o sorted/ --link
+
+    Args:
+        run: run folder that newfound discover wrote.
+        to: csv, folders (a folder per class, with its images in it) or coco.
+        output: the file or folder to write.
+        images: where the images are now, if they have moved.
+        link: make links instead of copies (folders).
+        preview: only say what would be in which folder (folders).
+    """
+    import pandas as pd
+
+    from newfound.discovery.export import plan_folders
+    from newfound.discovery.result import Discovery
+
+    if preview and to != "folders":
+        raise InputError(f"--preview is of folders, and {to} is one file. Leave it out, or export to folders.")
+    discovery = Discovery.load(run)
+    if preview:
+        rows = [(str(output / name), len(members)) for name, members in plan_folders(discovery.classes).items()]
+        console.table(pd.DataFrame(rows, columns=["folder", "images"]), "What would be written")
+        return
+    console.say(f"Written: {discovery.export(to, output, images=images, link=link)}")
 
 
 @app.command
@@ -252,13 +300,17 @@ def benchmark(
     place = found(which, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
+    _tell_rows(path, which.name)
 
+
+def _tell_rows(path: Path, name: str) -> None:
+    """The rows of a table that are finished."""
     from newfound.benchmark.summary import summary
 
     if not path.is_file():
         console.say("No row is finished: another process is at them.")
         return
-    console.table(summary(path), f"{which.name}: mean over seeds, unlabelled training images")
+    console.table(summary(path), f"{name}: mean over seeds, unlabelled training images")
     console.say(f"Results: {path}")
 
 
@@ -284,9 +336,10 @@ def data(dataset: str, *, output: Folder = Path("data")) -> None:
         dataset: cifar10 or cifar100.
         output: folder to put its files into; then set NEWFOUND_DATA to it.
     """
-    from newfound.data.download import download
+    from newfound.data.datasets import fetch_dataset
 
-    console.say(f"{dataset} is in {download(dataset, output)}. Next: newfound benchmark two-stage --data {output} …")
+    place = fetch_dataset(dataset, output)
+    console.say(f"{dataset} is in {place}. Next: newfound benchmark two-stage --data {output} …")
 
 
 @app.command
@@ -369,14 +422,14 @@ def _launch(
             raise InputError(
                 f"The settings file {config} cannot be read ({error}). Check the path and the file."
             ) from error
-        app.config = [Toml(config)]
+    app.config = None if config is None else [Toml(config)]
     app([_at_home(word) for word in tokens], exit_on_error=False, print_error=False, result_action="return_value")
 
 
 def main() -> None:
     """Run a command. Exit code 2 with one message for what a person can mend, 130 when interrupted."""
     try:
-        app.meta(exit_on_error=False, print_error=False, result_action="return_value")
+        app.meta(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
         resumed = {"benchmark": "goes on", "pretrain": "goes on with --resume", "discover": "goes on with --resume"}
         again = next((resumed[word] for word in sys.argv[1:] if word in resumed), "begins anew")

@@ -16,6 +16,24 @@ WORD = 12
 """Letters of a word that is never broken in a table."""
 
 
+Progress = Callable[[str, int, dict[str, float]], None]
+"""Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
+
+
+def silent(stage: str, epochs: int, row: dict[str, float]) -> None:
+    """The progress that says nothing."""
+
+
+def lasting(seconds: float | None) -> str:
+    """How long something will take, at the end of a sentence; nothing where nobody knows, or there is nothing to do."""
+    return f", {about(seconds)}" if seconds else ""
+
+
+def about(seconds: float) -> str:
+    """A rough time in words."""
+    return f"about {seconds / 60:.0f} min" if seconds >= 90 else f"about {max(1, round(seconds))} s"
+
+
 def first() -> bool:
     """Whether this process talks; asked before torch is loaded."""
     return int(os.environ.get("RANK", "0")) == 0
@@ -65,11 +83,12 @@ def _widths(columns: list[list[str]], room: int) -> list[int]:
 
 
 @contextmanager
-def show_progress() -> Iterator[Callable[[str, int, dict[str, float]], None]]:
+def show_progress() -> Iterator[Progress]:
     """Show what is going on: log lines, and a progress bar for every stage."""
     from rich.console import Console
     from rich.logging import RichHandler
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     console = Console(stderr=True, quiet=not first(), emoji=False)
     handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
@@ -77,9 +96,7 @@ def show_progress() -> Iterator[Callable[[str, int, dict[str, float]], None]]:
     log.setLevel(logging.INFO)
     log.addHandler(handler)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bars = Progress(
-        *columns, console=console, speed_estimate_period=math.inf
-    )  # an epoch may take longer than rich waits
+    bars = Bars(*columns, console=console, speed_estimate_period=math.inf)  # an epoch may take longer than rich waits
     try:
         with bars, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: log.warning(str(message))  # without a place in our code

@@ -20,7 +20,7 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def listing(items: Iterable[str]) -> str:
+def shorten(items: Iterable[str]) -> str:
     """The first three, and how many more there are."""
     items = list(items)
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")

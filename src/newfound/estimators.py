@@ -5,7 +5,6 @@ every view of it is the row itself.
 """
 
 import itertools
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, final, no_type_check
 
@@ -19,17 +18,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from newfound import methods
-from newfound.data.maps import Maps
+from newfound.data.features import FeatureDataset
+from newfound.encoders.statistics import add_head
 from newfound.errors import InputError
-from newfound.functional.axes import Axes, axes, moments
+from newfound.functional.axes import FEW, Axes, axes, moments
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
-from newfound.methods.base import Method
-from newfound.methods.spacing import spacing_of
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Statistics
-from newfound.training.adapt import FEW, placed
-from newfound.training.loop import Learner, fit
+from newfound.training.loop import Learner
+from newfound.training.train import train
 from newfound.types import Problem, generator, seeded
 
 RandomState = int | np.random.RandomState | None
@@ -101,7 +99,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         self.n_iter_ = 0
         if novel:
             self.n_iter_ = self._train(model, rows, y, Problem(model.backbone.dim, known, novel), name, seed)
-        self.adapter_.cpu().double().eval()
+        self.adapter_.double().eval()
         found = semi_supervised_kmeans(self._latents(X), y, known + novel, generator(seed, "reading"))
         self.cluster_centers_ = found.centres[ordered(found.assignment, known, novel)].numpy()
         self._n_features_out = len(self.cluster_centers_[0])
@@ -116,17 +114,18 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         seed: int,
     ) -> int:
         """Train the model's adapter; the number of epochs. Two-stage methods see unlabelled rows alone."""
-        recipes = methods.parse(name)
-        single = problem.known > 0 and all(recipe.suits(labelled=True) for recipe in recipes)
+        recipe = methods.parse(name)
+        single = problem.known > 0 and recipe.suits(labelled=True)
         part = torch.arange(len(rows)) if single else (labels < 0).nonzero()[:, 0]
         room = len(part) >= problem.classes  # with fewer rows not every class could be placed
         problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0 and room)
-        training = recipes[0].training.at(self.epochs, self.rate, self.batch_size)
+        training = recipe.training.at(self.epochs, self.rate, self.batch_size)
+        heavy = recipe.spacing is not None and recipe.spacing.initial is None  # else they start as light as it says
+        inertia = INERTIA * training.epochs * len(part) / problem.classes if heavy else None
         with seeded(seed, "method"):
-            method = methods.build(name, problem, model)
-        make_heavy(method, INERTIA * training.epochs * len(part) / problem.classes)
-        data = Maps(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
-        return len(fit(Learner(model.backbone, method), data, training, seed))
+            method = methods.parse(name, initial=inertia).build(problem, model)
+        data = FeatureDataset(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
+        return len(train(Learner(model.backbone, method), data, training, seed).history)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -268,11 +267,11 @@ def check(name: Any, *, labelled: bool) -> None:
     if not isinstance(name, str):
         able = methods.suitable(labelled=None if labelled else False, features=True)
         raise InputError(f"method is {name!r}; give the name of one, such as pairs+spacing. There are: {able}.")
-    recipes = methods.parse(name)
-    if not all(recipe.suits(features=True) for recipe in recipes):
+    recipe = methods.parse(name)
+    if not recipe.suits(features=True):
         able = methods.suitable(features=True)
         raise InputError(f"{name} needs images; these are features. Take one that does not: {able}.")
-    if not labelled and not all(recipe.suits(labelled=False) for recipe in recipes):
+    if not labelled and not recipe.suits(labelled=False):
         able = methods.suitable(labelled=False, features=True)
         raise InputError(f"{name} needs labelled rows; y has none. Give labels, or take one that does not: {able}.")
 
@@ -330,8 +329,8 @@ def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: 
     """
     x, taught, known = rows[:, :-1], labels >= 0, int(labels.max()) + 1
     centres, counts = means(rows[taught], labels[taught], known)
-    spread = covariance(rows[taught], labels[taught], centres)
-    found = axes(moments(x), FEW, spread[:-1, :-1]).matrix.to(x)
+    within_covariance = covariance(rows[taught], labels[taught], centres)
+    found = axes(moments(x), FEW, within_covariance[:-1, :-1]).matrix.to(x)
     scale = (x @ found).norm() / x.norm()
     matrix = torch.block_diag(found, scale.nan_to_num(1.0))  # where all rows are equal it is 0/0
     matrix = F.pad(matrix, (0, max(0, room - matrix.shape[1]))).float()
@@ -340,12 +339,5 @@ def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: 
         adapter.aim(Axes(torch.zeros(len(matrix)), matrix))
         model = Model(adapter, 0, 0, tuple(map(str, range(known))))
         if known:
-            model = placed(replace(model, statistics=Statistics(centres.float(), spread.float(), counts)))
+            model = add_head(model, adapter, Statistics(centres.float(), within_covariance.float(), counts))
     return model
-
-
-def make_heavy(method: Method, rows: float) -> None:
-    """Let prototypes start as heavy as so many rows, where they would start as heavy as k-means made them."""
-    loss = spacing_of(method)
-    if loss is not None and loss.preset.initial is None:
-        loss.preset = replace(loss.preset, initial=rows)

@@ -44,6 +44,16 @@ class Survey(NamedTuple):
     features: Float[Tensor, "all dim"]
     labels: Int[Tensor, " all"]  # −1 where unlabelled
 
+    @property
+    def unlabelled(self) -> Float[Tensor, "n dim"]:
+        """Latents of the unlabelled images."""
+        return self.features[self.labels < 0]
+
+    @property
+    def labelled(self) -> Float[Tensor, "n dim"]:
+        """Latents of the labelled images."""
+        return self.features[self.labels >= 0]
+
 
 class Now(NamedTuple):
     """Where in the run we are. Order, views, methods' draws and the learning rate are functions of it."""
@@ -106,7 +116,7 @@ class Problem(NamedTuple):
         return self.novel + (self.known if self.labelled or self.mixed else 0)
 
     @property
-    def pile(self) -> int:
+    def unlabelled_classes(self) -> int:
         """Classes that unlabelled images may be of: as many outputs has a head for them."""
         return self.novel + (self.known if self.mixed else 0)
 
@@ -128,7 +138,7 @@ class Training:
     schedule: Callable[[float], float] = constant  # of progress; there is no scheduler object to save
     views: tuple[str, ...] = ("weak", "weak")  # kinds in data/views.py
     trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
-    few: int = 0  # classes in a batch, the same number of images of each; 0: images as they come
+    classes_per_batch: int = 0  # classes in a batch, the same number of images of each; 0: images as they come
 
     def at(self, epochs: int, rate: float, batch: int, schedule: Callable[[float], float] = constant) -> "Training":
         """The same for somebody's own images: every stage learns. What trains nothing, as k-means, goes on to train
@@ -153,4 +163,5 @@ class Training:
                 "or a partial of one. Write lambdas and inner functions so, with what they depend on as arguments."
             )
         text = f"{schedule.__name__}({', '.join(given)})" if given else schedule.__name__
-        return vars(self) | {"schedule": text, "views": list(self.views)}
+        values = vars(self) | {"schedule": text, "views": list(self.views)}
+        return values | {"few": values.pop("classes_per_batch")}  # as files of results call it

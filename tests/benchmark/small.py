@@ -13,8 +13,10 @@ from torch import Tensor
 
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.stages import Task
-from newfound.data.cifar import LAYOUTS
-from newfound.data.sources import Images, doodles
+from newfound.data.cifar import CIFAR10
+from newfound.data.datasets import load_doodles
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images
 
 CLASSES = 10
 TRAIN, TEST = 30, 10
@@ -29,8 +31,8 @@ TINY = replace(SMOKE, width=2, supervised=replace(SMOKE.supervised, epochs=1), l
 @functools.cache
 def drawings() -> tuple[Tensor, Tensor]:
     """All drawings of ten classes, each class in a colour of its own, and their labels; classes take turns."""
-    images = doodles("spare")
-    grey, labels = F.pad(images.pixels, (2, 2, 2, 2)).float(), images.labels
+    images = load_doodles("spare")
+    grey, labels = F.pad(images.pixels, (2, 2, 2, 2)).float(), images.listing.labels
     hue = torch.rand(CLASSES, 3, generator=torch.Generator().manual_seed(0))[labels, :, None, None]
     order = torch.arange(len(labels)).view(CLASSES, -1).T.flatten()
     return (grey * (0.3 + 0.7 * hue)).round().to(torch.uint8)[order], labels[order]
@@ -42,7 +44,7 @@ def images(train: bool, each: int | None = None) -> Images:
     first = CLASSES * (0 if train else 100 - TEST)
     rows = slice(first, first + CLASSES * (each or (TRAIN if train else TEST)))
     names = tuple(f"{'train' if train else 'test'}/{row:05}" for row in range(len(labels[rows])))
-    return Images(pixels[rows], names, labels[rows], tuple(f"kind {label}" for label in range(CLASSES)))
+    return Images(pixels[rows], Listing.of(names, labels[rows], [f"kind {label}" for label in range(CLASSES)]))
 
 
 def task(labelled: bool, **changes: Any) -> Task:
@@ -57,14 +59,17 @@ def task(labelled: bool, **changes: Any) -> Task:
 
 def write(folder: Path) -> Path:
     """CIFAR-10's files with these images in them."""
-    layout = LAYOUTS["cifar10"]
+    layout = CIFAR10
     place = folder / layout.folder
     place.mkdir(parents=True)
     train, test = images(True), images(False)
-    parts = [*zip(train.pixels.chunk(5), train.labels.chunk(5), strict=True), (test.pixels, test.labels)]
+    parts = [
+        *zip(train.pixels.chunk(5), train.listing.labels.chunk(5), strict=True),
+        (test.pixels, test.listing.labels),
+    ]
     for name, (pixels, labels) in zip((*layout.train, *layout.test), parts, strict=True):
         _dump({layout.labels: labels.tolist(), "data": np.ascontiguousarray(pixels.flatten(1))}, place / name)
-    _dump({layout.classes: list(train.classes)}, place / layout.meta)
+    _dump({layout.classes: list(train.listing.classes)}, place / layout.meta)
     return folder
 
 

@@ -8,46 +8,14 @@ import torch
 
 from newfound import methods
 from newfound.benchmark.budgets import BUDGETS
-from newfound.data.batches import Data
-from newfound.methods.spacing_loss import PRESETS
+from newfound.data.pixels import PixelDataset
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
+from newfound.spacing.presets import PRESETS
 from newfound.training.loop import Learner, fit
 from newfound.types import ALL, Problem, generator, seeded
 
 NAMES = list(methods.METHODS)
-
-
-WEAK = ("weak", "weak")
-STAGE_FOUR = (200, 128, 0.1, "sgd", 1e-4, "steps(at=(0.85,))", WEAK, 1)
-OURS = ("spacing", "spacing:swapped", "spacing:unanchored")
-OUR_RATE = "warm_cosine(warm=0.1, start=0.01, end=0.01)"
-PUBLISHED = {
-    "kcl": (150, 100, 1e-3, "adam", 0.0, f"steps(at=({100 / 150},))", ("weak",), ALL),
-    "mcl": (150, 100, 1e-3, "adam", 0.0, f"steps(at=({100 / 150},))", ("weak",), ALL),
-    "dtc:baseline": (110, 128, 0.1, "sgd", 1e-5, "constant", ("weak",), ALL),
-    "dtc:pi": (110, 128, 0.1, "sgd", 1e-4, f"steps(at=({10 / 110},), factor=0.5)", WEAK, ALL),
-    "dtc:te": (110, 128, 0.1, "sgd", 1e-5, f"steps(at=({10 / 110},), factor=0.5)", ("weak",), ALL),
-    "dtc:tep": (110, 128, 0.1, "sgd", 1e-5, f"steps(at=({10 / 110},), factor=0.5)", ("weak",), ALL),
-    "rs": STAGE_FOUR,
-    "rs-il": STAGE_FOUR,
-    "ncl": STAGE_FOUR,
-    "ncl:plain": STAGE_FOUR,
-    "ncl:author": (50, 512, 0.1, "sgd", 1e-4, "steps(at=(0.6,))", WEAK, 1),
-    "pairs": STAGE_FOUR,
-    "pairs:teacher": STAGE_FOUR,
-    **{name: (*STAGE_FOUR[:6], ("weak",), 1) for name in NAMES if name.startswith("spacing") and name not in OURS},
-    **dict.fromkeys(OURS, (*STAGE_FOUR[:5], OUR_RATE, ("strong", "strong", "small", "small"), ALL)),
-    "uno": (
-        *(500, 512, 0.4, "sgd", 1.5e-4, f"warm_cosine(warm={10 / 500}, start={0.001 / 0.4}, end={0.001 / 0.4})"),
-        *(("strong", "strong", "small", "small"), ALL),
-    ),
-    "dual": STAGE_FOUR,
-    "openmix": STAGE_FOUR,
-    "joint": (200, 256, 0.1, "sgd", 1e-4, "cosine", WEAK, ALL),
-    "simgcd": (200, 128, 0.1, "sgd", 5e-5, "cosine(end=0.001)", WEAK, 1),
-}
-"""Epochs, batch, rate, optimiser, decay, schedule, views, stages that train: the papers' and their code's, CIFAR-10."""
 
 
 def summed_up(training):
@@ -55,14 +23,9 @@ def summed_up(training):
     return tuple(tuple(values[key]) if key == "views" else values[key] for key in values if key != "few")
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_paper_budget_trains_as_published(name):
-    assert summed_up(BUDGETS["paper"].training(name)) == PUBLISHED[name]
-
-
-def test_every_method_is_in_the_table_of_what_was_published():
-    assert {*PUBLISHED, "kmeans", "dtc"} == {*NAMES}
-    assert methods.METHODS["dtc"] is methods.METHODS["dtc:pi"]
+    assert BUDGETS["paper"].training(name) == methods.METHODS[name].training
 
 
 def test_the_stages_before_discovery_are_the_authors_at_the_paper_budget():
@@ -93,7 +56,13 @@ def test_a_small_budget_changes_epochs_batch_and_rate_alone(name, budget):
     assert replace(small, epochs=published.epochs, batch=published.batch, rate=published.rate) == published
     assert small.epochs <= published.epochs
     assert small.batch <= published.batch
-    assert (small.epochs == 0) == (name == "kmeans")
+    assert (small.epochs == 0) == (published.epochs == 0)
+
+
+def test_a_budget_trains_nothing_longer_than_was_published(monkeypatch):
+    recipe = methods.METHODS["rs"]
+    monkeypatch.setitem(methods.METHODS, "brief", replace(recipe, training=replace(recipe.training, epochs=4)))
+    assert [BUDGETS[name].training("brief").epochs for name in ("paper", "cpu", "smoke")] == [4, 4, 2]
 
 
 def test_epochs_depend_on_how_much_of_the_network_learns():
@@ -102,10 +71,11 @@ def test_epochs_depend_on_how_much_of_the_network_learns():
     for name, recipe in methods.METHODS.items():
         if recipe.training.epochs:
             kinds[budget.training(name).epochs].add(name)
-    assert kinds[7] == {"kcl", "mcl", "joint"}
-    for name in kinds[3] | kinds[5]:
-        recipe = methods.METHODS[name]
-        assert (name in kinds[5]) == (recipe.training.trains == ALL or recipe.pixels)
+    for name, recipe in methods.METHODS.items():
+        assert (name in kinds[7]) == (recipe.start == "new")
+        whole = recipe.training.trains == ALL or recipe.pixels
+        assert (name in kinds[5]) == (whole and recipe.start == "model" and recipe.training.epochs > 0)
+    assert {"kcl", "mcl", "joint"} <= kinds[7]
     assert {"rs", "ncl"} <= kinds[3]
     assert "uno" in kinds[5]
 
@@ -141,12 +111,20 @@ def test_only_finishing_trains_a_part_of_the_network_before_discovery():
         assert all(stage.trains == ALL for stage in (budget.supervised, budget.rotation, budget.similarity))
 
 
-def test_the_weight_of_a_preset_is_the_budgets_where_it_has_one_else_its_own():
-    budget = replace(BUDGETS["smoke"], weights={"paper": 0.25, "aligned": 0.5})
+def test_the_weight_of_spacing_is_the_budgets_where_it_has_one_else_its_own():
+    budget = replace(
+        BUDGETS["smoke"], weights={"spacing:paper": 0.25, "spacing:aligned": 0.5, "ncl+spacing:paper": 0.75}
+    )
     assert budget.weight("ncl+spacing:aligned") == budget.weight("spacing:aligned") == 0.5
-    assert budget.weight("spacing:paper") == 0.25
+    assert budget.weight("spacing:paper") == budget.weight("rs+spacing:paper") == 0.25
+    assert budget.weight("ncl+spacing:paper") == 0.75
     assert budget.weight("rs+spacing:author") == PRESETS["author"]().weight
     assert budget.weight("ncl") is None
+
+
+@pytest.mark.parametrize("name", sorted({name for budget in BUDGETS.values() for name in budget.weights}))
+def test_a_weight_of_a_budget_is_of_a_method_with_spacing(name):
+    assert methods.parse(name).spacing is not None
 
 
 def test_a_step_at_the_paper_budget_runs_and_moves_the_last_stage():
@@ -156,10 +134,10 @@ def test_a_step_at_the_paper_budget_runs_and_moves_the_last_stage():
     labels = torch.tensor([0, 1, 2, 3, -1, -1, -1, -1])
     with seeded("paper"):
         model = Model(SmallResNet(budget.width, budget.stride), 32, 3, tuple("abcde"))
-        method = methods.build("ncl+spacing", Problem(model.backbone.dim, 5, 3, rows=8), model)
+        method = methods.parse("ncl+spacing").build(Problem(model.backbone.dim, 5, 3, rows=8), model)
     learner = Learner(model.backbone, method, training.trains)
     before = {name: value.clone() for name, value in model.backbone.named_parameters()}
-    (row,) = fit(learner, Data(pixels, labels), training, seed=0, device="cpu")
+    (row,) = fit(learner, PixelDataset(pixels, labels), training, seed=0, device="cpu")
     assert {"pairs", "cross-entropy", "neighbours", "spacing"} <= row.keys()
     moved = {name for name, value in model.backbone.named_parameters() if not torch.equal(value, before[name])}
     assert moved

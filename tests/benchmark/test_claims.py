@@ -9,7 +9,7 @@ from newfound.benchmark import claims
 from newfound.benchmark.claims import beats_two_stage, helps, separates, skewed, verdict
 from newfound.benchmark.published import TWO_STAGE
 from newfound.benchmark.summary import READINGS
-from newfound.methods.spacing_loss import PRESETS
+from newfound.spacing.presets import PRESETS
 
 
 def row(method, seed, accuracy, nmi=0.5, apart=0.1):

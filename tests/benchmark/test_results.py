@@ -34,7 +34,7 @@ def test_rows_of_one_seed_that_share_a_start_began_with_the_same_latents(path):
     starts = defaultdict(dict)
     for row in results["rows"]:
         name = row["method"]
-        seen = methods.parse(name)[0].pixels  # who does not need images sees their maps, kept in half precision
+        seen = methods.parse(name).pixels  # who does not need images sees their maps, kept in half precision
         starts[row["seed"], origin_of(name, labelled=labelled), seen][name] = row["separation"]["before"]
     assert max(map(len, starts.values())) > 1
     for start, before in starts.items():

@@ -16,7 +16,7 @@ from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
 from newfound.benchmark.stages import Task
 from newfound.cli import app
-from newfound.data.cifar import cifar
+from newfound.data.datasets import load_dataset
 from newfound.discovery.trace import Trace
 from newfound.errors import InputError
 from tests.benchmark import small
@@ -48,7 +48,6 @@ def read(path):
     return json.loads(path.read_text())
 
 
-@pytest.mark.processes
 def test_the_command_makes_every_row_of_the_paper_and_every_control(place):
     results = read(place / "results" / f"{NAME}.json")
     assert [row["method"] for row in results["rows"]] == ROWS
@@ -63,7 +62,6 @@ def test_the_command_makes_every_row_of_the_paper_and_every_control(place):
     assert f"{NAME}.json" in said
 
 
-@pytest.mark.processes
 def test_the_setting_of_the_results_is_the_tables(place):
     setting = read(place / "results" / f"{NAME}.json")["setting"]
     assert setting == run.table("two-stage", "cifar10", None, "smoke").setting()
@@ -71,7 +69,6 @@ def test_the_setting_of_the_results_is_the_tables(place):
     assert setting["settings"]["width"] == BUDGETS["smoke"].width
 
 
-@pytest.mark.processes
 def test_the_same_command_again_runs_nothing_and_the_caches_were_shared(place, data):
     path = place / "results" / f"{NAME}.json"
     before = path.read_bytes()
@@ -85,7 +82,6 @@ def test_the_same_command_again_runs_nothing_and_the_caches_were_shared(place, d
     assert not (place / "unused" / "benchmark").exists(), "nothing was trained"
 
 
-@pytest.mark.processes
 def test_every_row_kept_what_a_figure_needs(place):
     for name in ROWS:
         trace = Trace.load(place / "kept" / f"{NAME}-{name}-0")
@@ -93,7 +89,6 @@ def test_every_row_kept_what_a_figure_needs(place):
         assert (trace.after.anchors is not None) == ("spacing" in name)
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("kind", "runs"), [("tsne", ("pairs+spacing", "pairs")), ("spacing", ("pairs+spacing:aligned",))]
 )
@@ -106,7 +101,6 @@ def test_figures_are_drawn_from_kept_rows(place, tmp_path, kind, runs):
     assert "drawn.png" in done.stdout
 
 
-@pytest.mark.processes
 @pytest.mark.skipif("NEWFOUND_DATA" not in os.environ, reason="NEWFOUND_DATA does not point to CIFAR's real files")
 def test_the_command_runs_on_the_real_cifar(tmp_path):
     done = newfound(*COMMAND, "--seeds", 0, cwd=tmp_path, NEWFOUND_CACHE=str(tmp_path / "cache"))
@@ -289,7 +283,7 @@ def test_what_was_finished_before_an_interruption_is_kept(counted, data, tmp_pat
     [
         ({"width": 5}, "settings: width"),
         ({"last": 9}, r"settings: last, training of pairs\+spacing"),
-        ({"weights": {"swapped": 0.77}}, r"λ of pairs\+spacing"),
+        ({"weights": {"spacing": 0.77}}, r"λ of pairs\+spacing"),
     ],
 )
 def test_results_of_another_setting_are_refused_and_nothing_is_lost(
@@ -375,14 +369,14 @@ def test_progress_counts_rows(counted, data, tmp_path):
 
 
 def test_a_thinned_dataset_has_the_first_images_of_every_class_in_their_order(data):
-    images = cifar(data, "cifar10")
+    images = load_dataset("cifar10", data)
     few = run.thinned(images, replace(BUDGETS["smoke"], images=3))
     expected = []
-    for row, label in enumerate(images.labels.tolist()):
-        if sum(images.labels[kept] == label for kept in expected) < 3:
+    for row, label in enumerate(images.listing.labels.tolist()):
+        if sum(images.listing.labels[kept] == label for kept in expected) < 3:
             expected.append(row)
-    assert few.names == tuple(images.names[row] for row in expected)
-    assert pd.Series(few.labels.tolist()).value_counts().eq(3).all()
+    assert few.listing.names == tuple(images.listing.names[row] for row in expected)
+    assert pd.Series(few.listing.labels.tolist()).value_counts().eq(3).all()
     assert run.thinned(images, replace(BUDGETS["smoke"], images=None)) is images
 
 

@@ -1,6 +1,8 @@
 """Small sets, and the evidence that is gathered on them."""
 
+import itertools
 import json
+import time
 from dataclasses import replace
 
 import pandas as pd
@@ -9,7 +11,9 @@ import torch
 
 from newfound.benchmark import evidence, small
 from newfound.benchmark.published import TABLES
-from newfound.data.sources import doodles
+from newfound.data.datasets import load_doodles
+from newfound.data.splits import split_by_class
+from newfound.discovery.scoring import PIXELS
 from newfound.discovery.settings import StageOne
 from newfound.errors import InputError
 from newfound.types import generator
@@ -17,9 +21,9 @@ from newfound.types import generator
 
 def tiny(asked=None):
     """Three known and three novel kinds of doodles, twelve drawings each."""
-    images = doodles("spare")
-    kept, _ = small.thin(images, images.labels, [12] * 6 + [0] * 4)
-    split = small.by_class(kept, [0, 1, 2], [3, 4, 5])
+    images = load_doodles("spare")
+    kept, _ = small.thin(images, images.listing.labels, [12] * 6 + [0] * 4)
+    split = split_by_class(kept, [0, 1, 2], [3, 4, 5])
     stage = StageOne(size=28, width=2, pretrain_epochs=1)
     return small.SmallSet(split.known, split.novel, split.truth, stage, asked)
 
@@ -32,20 +36,20 @@ def test_a_long_tail_falls_evenly_from_the_largest_class_to_the_smallest():
 
 
 def test_thinning_keeps_the_first_images_of_each_class_and_their_truth():
-    images = doodles("spare")
-    kept, truth = small.thin(images, images.labels, [3, 0, 1, *[0] * 7])
+    images = load_doodles("spare")
+    kept, truth = small.thin(images, images.listing.labels, [3, 0, 1, *[0] * 7])
     assert truth.tolist() == [0, 0, 0, 2]
-    assert kept.names == (*images.names[:3], images.names[200])
+    assert kept.listing.names == (*images.listing.names[:3], images.listing.names[200])
 
 
 @pytest.mark.parametrize("name", [name for name in small.SETS if "cifar" not in name and "fashion" not in name])
 def test_a_set_shares_no_class_between_known_and_novel_and_hides_the_truth(name):
     made = small.SETS[name](None, 1)
-    assert (made.novel.labels == -1).all()
-    assert made.novel.classes == ()
+    assert (made.novel.listing.labels == -1).all()
+    assert made.novel.listing.classes == ()
     assert len(made.truth) == len(made.novel)
-    assert len(made.known.classes) + made.classes in (10, 110)
-    assert set(made.known.marks()).isdisjoint(made.novel.marks())
+    assert len(made.known.listing.classes) + made.classes in (10, 110)
+    assert set(made.known.content_hashes()).isdisjoint(made.novel.content_hashes())
 
 
 def test_a_set_of_cifar_asks_for_its_folder():
@@ -63,8 +67,10 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evidence")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEWFOUND_CACHE", str(folder / "cache"))
+        ticks = itertools.count()
+        patch.setattr(time, "perf_counter", lambda: next(ticks))  # every look at the clock is a second later
         patch.setitem(small.SETS, "tiny", lambda data, seed: tiny())
-        part = evidence.Part("tiny", (small.PIXELS, "kmeans", "spacing"), (1, 2))
+        part = evidence.Part("tiny", (PIXELS, "kmeans", "spacing"), (1, 2))
         patch.setitem(evidence.PARTS, "tiny", part)
         (path,) = evidence.evidence(None, folder, only=["tiny"], seeds=[1])
         before = path.read_bytes()
@@ -78,7 +84,7 @@ def test_every_row_is_measured_in_every_reading_it_has(ran):
     rows = pd.DataFrame(evidence.read(ran)["rows"])
     readings = rows.groupby(["method", "seed"])["reading"].apply(set)
     for seed in (1, 2):
-        assert readings["kmeans", seed] == readings[small.PIXELS, seed] == {"k-means", "unit k-means"}
+        assert readings["kmeans", seed] == readings[PIXELS, seed] == {"k-means", "unit k-means"}
         assert readings["spacing", seed] == {"k-means", "unit k-means", "prototypes"}
     assert rows[["accuracy", "macro accuracy", "nmi"]].stack().between(0, 1).all()
     assert (rows[rows["method"] == "spacing"]["seconds"] > 0).all()
@@ -93,7 +99,7 @@ def test_results_say_how_they_were_made(ran):
 
 def test_the_table_has_the_mean_the_worst_seed_and_ours_after_the_start_features(ran):
     table = evidence.table(evidence.read(ran)).set_index("method")
-    assert list(table.index) == [evidence.TITLES[name] for name in (small.PIXELS, "kmeans", "spacing")]
+    assert list(table.index) == [evidence.TITLES[name] for name in (PIXELS, "kmeans", "spacing")]
     rows = pd.DataFrame(evidence.read(ran)["rows"])
     own = rows[(rows["method"] == "kmeans") & (rows["reading"] == "unit k-means")]["accuracy"]
     assert table.loc["k-means on the start features", "worst"] == f"{100 * own.min():.1f}"
@@ -113,7 +119,7 @@ def test_differences_are_taken_seed_by_seed():
 
 def test_the_truth_of_unlabelled_images_does_not_reach_training():
     made = tiny()
-    model = small.stage_one(made.known, made.stage, 1)
+    model = small.fit_known(made.known, made.stage, 1)
     order = torch.randperm(len(made.truth), generator=generator("truth"))
     other = replace(made, truth=made.truth[order])
     one, two = (small.discover(each, model, "spacing", 1).features for each in (made, other))

@@ -15,10 +15,10 @@ from newfound.benchmark import stages as room
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import TWO_STAGE
 from newfound.benchmark.stages import Stages, Task, fingerprint, origin_of
-from newfound.data.batches import Data
-from newfound.data.maps import Maps
-from newfound.data.sources import Images
-from newfound.data.splits import CIFAR_SPLITS, COUNTS
+from newfound.data.datasets import DATASETS
+from newfound.data.features import FeatureDataset
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images, PixelDataset
 from newfound.networks.backbone import Tail
 from newfound.networks.model import Model
 from newfound.types import generator
@@ -61,7 +61,7 @@ def trunk(backbone, pixels):
 
 def noise_for_novel(images: Images) -> Images:
     pixels = torch.randint(0, 256, images.pixels.shape, generator=generator("noise"), dtype=torch.uint8)
-    return replace(images, pixels=torch.where((images.labels >= 5)[:, None, None, None], pixels, images.pixels))
+    return replace(images, pixels=torch.where((images.listing.labels >= 5)[:, None, None, None], pixels, images.pixels))
 
 
 @pytest.mark.parametrize("stage", ["supervised", "similarity"])
@@ -91,7 +91,7 @@ def test_remembered_maps_belong_to_the_images_of_the_task_in_its_order(root, nam
     ours = stages(labelled)
     start = ours.start(name)
     assert isinstance(start.backbone, Tail)
-    assert isinstance(start.data, Maps)
+    assert isinstance(start.data, FeatureDataset)
     seen = torch.cat(list(start.data.plain(torch.arange(len(start.data)))))
     torch.testing.assert_close(seen, trunk(start.model.backbone, ours.task.pixels), rtol=5e-3, atol=5e-3)
     assert torch.equal(start.data.labels, ours.task.labels)
@@ -115,27 +115,27 @@ def test_a_method_goes_on_from_what_its_recipe_says():
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_discovery_set_has_the_known_images_where_they_take_part_and_hides_novel_classes(labelled):
     task = small.task(labelled)
-    known = [row for row, label in enumerate(task.train.labels.tolist()) if label < 5]
-    novel = [row for row, label in enumerate(task.train.labels.tolist()) if label >= 5]
+    known = [row for row, label in enumerate(task.train.listing.labels.tolist()) if label < 5]
+    novel = [row for row, label in enumerate(task.train.listing.labels.tolist()) if label >= 5]
     assert task.rows.tolist() == (known if labelled else []) + novel
     assert torch.equal(task.pixels, task.train.pixels[task.rows])
-    labels = [task.train.labels[row].item() for row in known] if labelled else []
+    labels = [task.train.listing.labels[row].item() for row in known] if labelled else []
     assert task.labels.tolist() == labels + [-1] * len(novel)
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("split", CIFAR_SPLITS)
-def test_rows_of_the_training_set_are_those_of_its_parts(split, labelled):
-    classes = COUNTS[CIFAR_SPLITS[split].dataset]
+@pytest.mark.parametrize(("dataset", "split"), [(name, split) for name, of in DATASETS.items() for split in of.splits])
+def test_rows_of_the_training_set_are_those_of_its_parts(dataset, split, labelled):
+    classes = DATASETS[dataset].classes
     labels = torch.randint(0, classes, (20 * classes,), generator=generator("labels"))
     pixels = torch.randint(0, 256, (len(labels), 3, 2, 2), generator=generator("pixels"), dtype=torch.uint8)
-    train = Images(pixels, ("",) * len(labels), labels, tuple(map(str, range(classes))))
-    task = Task(f"cifar{classes}", split, labelled, train, train)
+    train = Images(pixels, Listing.of([""] * len(labels), labels, [*map(str, range(classes))]))
+    task = Task(dataset, split, labelled, train, train)
     parts = task.parts
     assert torch.equal(pixels[task.known_rows], parts.known.pixels)
     assert torch.equal(pixels[task.novel_rows], parts.novel.pixels)
     assert len(task.labels) == len(task.rows) == len(parts.novel) + labelled * len(parts.known)
-    assert torch.equal(task.labels[task.labels >= 0], parts.known.labels[: len(parts.known) * labelled])
+    assert torch.equal(task.labels[task.labels >= 0], parts.known.listing.labels[: len(parts.known) * labelled])
     assert torch.equal(task.rows[task.labels < 0], task.novel_rows)
 
 
@@ -143,7 +143,7 @@ def test_rows_of_the_training_set_are_those_of_its_parts(split, labelled):
 def test_methods_that_need_pixels_or_train_every_stage_get_the_images_and_the_whole_network(root, name, labelled):
     ours = stages(labelled)
     start = ours.start(name)
-    assert isinstance(start.data, Data)
+    assert isinstance(start.data, PixelDataset)
     assert torch.equal(start.data.pixels, ours.task.pixels)
     assert torch.equal(start.data.labels, ours.task.labels)
     assert start.backbone is start.model.backbone
@@ -153,8 +153,8 @@ def test_a_budget_that_does_not_remember_gives_images_and_the_same_weights(root,
     remembering = stages(False).start("pairs")
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))
     start = stages(False, replace(small.TINY, remembers=False)).start("pairs")
-    assert isinstance(remembering.data, Maps)
-    assert isinstance(start.data, Data)
+    assert isinstance(remembering.data, FeatureDataset)
+    assert isinstance(start.data, PixelDataset)
     assert not differing(start.backbone.state_dict(), remembering.model.backbone.state_dict())
 
 
@@ -256,13 +256,13 @@ def test_the_time_of_a_start_is_that_of_the_stages_it_needs(root):
 
 def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
     images = small.images(True)
-    pixels, labels = images.pixels.clone(), images.labels.clone()
+    pixels, labels = images.pixels.clone(), images.listing.labels.clone()
     pixels[3, 0, 0, 0] += 1
     labels[3] = (labels[3] + 1) % 10
     marks = {
         fingerprint(images),
         fingerprint(replace(images, pixels=pixels)),
-        fingerprint(replace(images, labels=labels)),
+        fingerprint(images.relabel(labels, images.listing.classes)),
     }
     assert len(marks) == 3
     assert fingerprint(small.images(True)) == fingerprint(images)
@@ -270,9 +270,10 @@ def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
 
 def test_a_fingerprint_is_that_of_all_bytes_however_they_lie():
     images = small.images(True)
-    strided = replace(images, pixels=images.pixels[..., ::2], labels=images.labels.repeat_interleave(2)[::2])
+    labels = images.listing.labels.repeat_interleave(2)[::2]
+    strided = replace(images, pixels=images.pixels[..., ::2]).relabel(labels, images.listing.classes)
     for some in (images, strided, replace(images, pixels=images.pixels.transpose(2, 3))):
-        content = some.pixels.numpy().tobytes() + some.labels.numpy().tobytes()
+        content = some.pixels.numpy().tobytes() + some.listing.labels.numpy().tobytes()
         assert fingerprint(some) == hashlib.sha256(content).hexdigest()[:16]
 
 

@@ -140,6 +140,21 @@ def test_a_page_asks_for_each_table_by_its_name(part):
     assert tables["filled"](page.format("stale\n")) == page.format(f"{table}\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("pairs+spacing", "pairs"),
+        ("ncl:plain+spacing:dcn", "ncl:plain"),
+        ("spacing:author", None),
+        ("spacing", None),
+        ("pairs", None),
+        ("kmeans", None),
+    ],
+)
+def test_a_name_says_which_method_spacing_was_added_to(name, host):
+    assert summary.host_of(name) == host
+
+
 def test_gains_are_given_for_every_reading_that_both_have():
     assert line(summary.gains(RESULTS), "`pairs+spacing:aligned`", "`pairs`", "head")[3:] == [
         "+13.3 [-24.6, +51.3]",

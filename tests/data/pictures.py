@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from newfound.data.sources import doodles
+from newfound.data.datasets import load_doodles
 from tests.needs import need
 
 
@@ -52,10 +52,10 @@ def locked(root: Path, *names: str) -> Iterator[Path]:
 
 def write_doodles(folder: Path, classes: Iterable[int], each: int, first: int = 0, scale: int = 1) -> None:
     """Drawings of the spare categories as files, one folder per category, so many times as large as they are."""
-    drawings = doodles("spare")
+    drawings = load_doodles("spare")
     for label in classes:
         for number in range(first, first + each):
-            path = folder / drawings.classes[label] / f"{number}.png"
+            path = folder / drawings.listing.classes[label] / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             pixels = drawings.pixels[100 * label + number, 0].numpy()
             Image.fromarray(pixels).resize((28 * scale, 28 * scale)).save(path)

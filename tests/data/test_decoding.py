@@ -9,9 +9,9 @@ import torch
 from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
-from newfound.data.decoding import Box, decode, decode_all, image_names, side
+from newfound.data.decoding import Box, decode, decode_all, measure_side
 from newfound.errors import InputError
-from tests.data.pictures import locked, picture, save
+from tests.data.pictures import picture, save
 
 
 def test_the_middle_square_of_a_wide_picture_is_kept(tmp_path):
@@ -250,14 +250,14 @@ def test_a_file_that_cannot_be_read_is_skipped_with_its_reason(tmp_path, monkeyp
 
 @pytest.mark.parametrize("make", [os.mkfifo, dangling, circular, truncated, lambda path: path.touch()])
 def test_the_side_of_a_picture_is_its_shorter_one_and_nobody_waits_for_a_pipe(tmp_path, make):
-    assert side(save(tmp_path / "tall.png", picture(0, 3, 8))) == 3
+    assert measure_side(save(tmp_path / "tall.png", picture(0, 3, 8))) == 3
     make(tmp_path / "odd.png")
-    assert side(tmp_path / "odd.png") in (None, 200)  # the header of a file that was cut is whole
+    assert measure_side(tmp_path / "odd.png") in (None, 200)  # the header of a file that was cut is whole
 
 
 def test_a_picture_too_large_to_be_read_has_no_side(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    assert side(save(tmp_path / "bomb.png", picture(0, 11, 11))) is None
+    assert measure_side(save(tmp_path / "bomb.png", picture(0, 11, 11))) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
@@ -286,45 +286,3 @@ def test_many_pictures_keep_the_order_of_their_files(tmp_path):
 def test_a_size_below_one_is_refused():
     with pytest.raises(InputError, match="image size is 0"):
         decode_all([], 0)
-
-
-def test_image_files_are_found_by_their_ending_in_any_case_and_sorted(tmp_path):
-    for name in ("b.PNG", "a/z.Jpg", "a-b.webp", "a/deep/er/1.tiff", "notes.txt", "jpg", "png.csv"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert image_names(tmp_path) == (["a-b.webp", "a/deep/er/1.tiff", "a/z.Jpg", "b.PNG"], {})
-
-
-def test_hidden_files_and_folders_do_not_count(tmp_path):
-    for name in (".hidden/1.png", "._IMG.jpg", "IMG.jpg"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert image_names(tmp_path) == (["IMG.jpg"], {})
-
-
-def test_links_are_followed_and_loops_end(tmp_path):
-    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
-    for path in (root / "a/1.png", elsewhere / "2.png"):
-        path.parent.mkdir(parents=True)
-        path.touch()
-    (root / "a/up").symlink_to(root)
-    (root / "a/self").symlink_to(root / "a/self")
-    (root / "b").symlink_to(elsewhere)
-    (root / "c").symlink_to(elsewhere)
-    (elsewhere / "back").symlink_to(root / "a")
-    (root / "3.png").symlink_to(elsewhere / "2.png")
-    assert image_names(root) == (["3.png", "a/1.png", "b/2.png"], {})
-
-
-def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_path):
-    for name in ("a/1.png", "b/deep/2.png", "c/3.png"):
-        save(tmp_path / name)
-    with locked(tmp_path, "b/deep") as root:
-        assert image_names(root) == (["a/1.png", "c/3.png"], {"b/deep": "cannot be opened: Permission denied"})
-
-
-def test_the_folder_itself_must_be_one_that_may_be_opened(tmp_path):
-    save(tmp_path / "photos/1.png")
-    with locked(tmp_path, "photos") as root, pytest.raises(InputError) as refusal:
-        image_names(root / "photos")
-    assert str(refusal.value).startswith("The folder photos cannot be opened: Permission denied. Needed: the right")

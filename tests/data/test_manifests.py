@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 
 from newfound.data.decoding import Box
-from newfound.data.pictures import pictures, truth
-from newfound.data.sources import load
+from newfound.data.listing import list_images, read_truth
+from newfound.data.pixels import load_images
 from newfound.errors import InputError
 from tests.data.pictures import locked, picture, save
-from tests.data.test_sources import AWKWARD
+from tests.data.test_pixels import AWKWARD
 
 
 def write(path, *rows, separator=",", start="", end="\n"):
@@ -37,7 +37,7 @@ def write_json(path, content):
 
 def refusal(place, labelled=True):
     with pytest.raises(InputError) as error:
-        pictures(place, labelled=labelled)
+        list_images(place, labelled=labelled)
     assert str(place) in str(error.value)
     return str(error.value)
 
@@ -54,7 +54,7 @@ def photos(tmp_path):
 @pytest.mark.parametrize("label", ["label", "class", "concept", "Label"])
 def test_a_table_may_call_its_columns_by_several_names(photos, path, label):
     place = write(photos / "list.csv", (label, "notes", path), ("whelk", "x", "b.png"), ("crab", "", "a.png"))
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert listed.names == ("b.png", "a.png")
     assert listed.files == (photos / "b.png", photos / "a.png")
     assert [listed.classes[label] for label in listed.labels] == ["whelk", "crab"]
@@ -62,7 +62,7 @@ def test_a_table_may_call_its_columns_by_several_names(photos, path, label):
 
 def test_the_first_name_of_a_column_counts(photos):
     place = write(photos / "list.csv", ("image", "concept", "path", "label"), ("?", "?", "a.png", "crab"))
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert listed.names == ("a.png",)
     assert listed.classes == ("crab",)
 
@@ -76,7 +76,7 @@ def test_fathomnet_s_table_is_read_as_it_is(photos):
     )
     place = photos / "fathomnet.csv"
     place.write_text("\n".join(rows))
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert listed.names == ("a.png", "a.png", "b.png")
     assert listed.boxes == (Box(1, 2.5, 3, 4), Box(5, 6, 7, 8), None)
     assert listed.classes == ("Anoplopoma", "Sebastes")
@@ -89,7 +89,9 @@ def test_fathomnet_s_table_is_read_as_it_is(photos):
 @pytest.mark.parametrize(("ending", "separator"), [("csv", ","), ("CSV", ","), ("tsv", "\t")])
 def test_excel_s_marks_and_line_ends_are_fine(photos, ending, separator, start, end):
     rows = ("path", "label"), ("a.png", "crab"), ("", ""), ("b.png", "whelk")
-    listed = pictures(write(photos / f"list.{ending}", *rows, separator=separator, start=start, end=end), labelled=True)
+    listed = list_images(
+        write(photos / f"list.{ending}", *rows, separator=separator, start=start, end=end), labelled=True
+    )
     assert listed.names == ("a.png", "b.png")
     assert listed.classes == ("crab", "whelk")
     assert listed.skipped == ()
@@ -107,16 +109,16 @@ def test_names_labels_and_groups_may_hold_anything(tmp_path, ending):
             write_lines(place, *[dict(zip(("path", "label", "group"), row, strict=True)) for row in rows])
         case _:
             write(place, ("path", "label", "group"), *rows, separator="\t" if ending == "tsv" else ",", end="\r\n")
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert listed.names == AWKWARD
     assert [listed.classes[label] for label in listed.labels] == [name[::-1] for name in AWKWARD]
     assert listed.groups == tuple(name * 2 for name in AWKWARD)
-    assert not load(listed, 4).skipped
+    assert not load_images(listed, 4).listing.skipped
 
 
 def test_a_column_without_a_name_is_no_label(photos):
     place = write(photos / "list.csv", ("", "path"), (0, "a.png"), (1, "b.png"), (2, "./a.png"))
-    listed = pictures(place, labelled=False)
+    listed = list_images(place, labelled=False)
     assert listed.names == ("a.png", "b.png")
     assert listed.skipped == ("'./a.png' in row 4: the same as row 2",)
 
@@ -126,19 +128,19 @@ def test_paths_start_at_the_manifest_or_at_the_root(photos, tmp_path_factory, mo
     (photos / "lists").mkdir()
     place = write(photos / "lists/list.csv", ("path",), ("../a.png",), (far,), ("../c/./d.png",))
     monkeypatch.chdir(photos / "c")
-    listed = pictures(place, labelled=False)
+    listed = list_images(place, labelled=False)
     assert listed.names == ("../a.png", str(far), "../c/./d.png")
     assert [file.resolve() for file in listed.files] == [photos / "a.png", far, photos / "c/d.png"]
-    assert pictures("../lists/list.csv", labelled=False).names == listed.names
+    assert list_images("../lists/list.csv", labelled=False).names == listed.names
 
 
 def test_a_tilde_means_home(photos, monkeypatch):
     monkeypatch.setenv("HOME", str(photos))
     monkeypatch.setenv("USERPROFILE", str(photos))
     write(photos / "list.csv", ("path", "label"), ("a.png", "crab"))
-    listed = pictures("~/list.csv", labelled=False)
+    listed = list_images("~/list.csv", labelled=False)
     assert listed.files == (photos / "a.png",)
-    assert truth("~/list.csv", listed.names, listed.boxes)[1] == ("crab",)
+    assert read_truth("~/list.csv", listed.names, listed.boxes)[1] == ("crab",)
 
 
 def test_lines_of_json_may_lack_columns_and_hold_numbers(photos):
@@ -149,7 +151,7 @@ def test_lines_of_json_may_lack_columns_and_hold_numbers(photos):
         {"file_name": "c/d.png", "label": "crab\u2028 or\x85 not "},
     )
     place.write_text(place.read_text().replace("\n", "\r\n\n").replace(r"\u2028", "\u2028").replace(r"\u0085", "\x85"))
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert listed.boxes == (Box(1, 2, 3, 4.5), None, None)
     assert [listed.classes[label] for label in listed.labels] == ["7", "crab", "crab\u2028 or\x85 not"]
     assert listed.groups == ("12", "", "")
@@ -186,7 +188,7 @@ COCO = {
 
 
 def test_a_coco_file_has_a_picture_for_each_annotation(photos):
-    listed = pictures(write_json(photos / "coco.json", COCO), labelled=True)
+    listed = list_images(write_json(photos / "coco.json", COCO), labelled=True)
     assert listed.names == ("a.png", "b.png", "a.png")
     assert listed.files == tuple(photos / name for name in listed.names)
     assert listed.boxes == (Box(1, 2, 3, 4), None, Box(5.5, 0, 2, 2))
@@ -197,13 +199,13 @@ def test_a_coco_file_has_a_picture_for_each_annotation(photos):
 
 
 def test_an_image_without_annotation_counts_where_labels_do_not(photos):
-    listed = pictures(write_json(photos / "coco.json", COCO), labelled=False)
+    listed = list_images(write_json(photos / "coco.json", COCO), labelled=False)
     assert listed.names == ("a.png", "b.png", "a.png", "c/d.png")
     assert listed.boxes[3] is None
     assert listed.labels.tolist() == [-1] * 4
     assert listed.classes == ()
     alone = write_json(photos / "images.json", {"images": COCO["images"]})
-    assert pictures(alone, labelled=False).names == ("b.png", "a.png", "c/d.png")
+    assert list_images(alone, labelled=False).names == ("b.png", "a.png", "c/d.png")
     assert "None of the 3 entries" in refusal(alone, labelled=True)
 
 
@@ -234,7 +236,7 @@ def annotated(**changes):
     ],
 )
 def test_an_annotation_that_cannot_be_used_is_told(photos, changes, told):
-    listed = pictures(write_json(photos / "coco.json", annotated(**changes)), labelled=True)
+    listed = list_images(write_json(photos / "coco.json", annotated(**changes)), labelled=True)
     assert len(listed) == 2
     assert listed.skipped[0].startswith(told)
 
@@ -291,7 +293,7 @@ BOXES = ("path", "label", "x", "y", "width", "height")
 )
 def test_a_row_that_cannot_be_used_is_told_with_its_number_and_the_others_stay(photos, row, told):
     place = write(photos / "list.csv", BOXES, ("b.png", "whelk"), row, ("c/d.png", "eel", -1, 0, 3.5, "4 ", ""))
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert listed.names == ("b.png", "c/d.png")
     assert listed.boxes == (None, Box(-1, 0, 3.5, 4))
     assert listed.classes == ("eel", "whelk")
@@ -304,7 +306,7 @@ def test_a_row_that_cannot_be_used_is_told_with_its_number_and_the_others_stay(p
 @pytest.mark.parametrize("column", ["path", "label", "group"])
 def test_what_is_no_text_is_told(photos, column, value):
     rows = {"path": "a.png", "label": "crab", column: value}, {"path": "b.png", "label": "crab"}
-    listed = pictures(write_lines(photos / "list.jsonl", *rows), labelled=True)
+    listed = list_images(write_lines(photos / "list.jsonl", *rows), labelled=True)
     assert listed.names == ("b.png",)
     assert listed.skipped[0].endswith("not valid text; rename it")
     "".join(listed.skipped).encode()
@@ -313,7 +315,7 @@ def test_what_is_no_text_is_told(photos, column, value):
 def test_rows_count_as_in_a_spreadsheet_though_a_name_holds_a_line_end(photos):
     save(photos / "two\nlines.png")
     rows = ("path",), (), ("two\nlines.png",), (" ",), ("gone.png",)
-    assert pictures(write(photos / "list.csv", *rows), labelled=False).skipped == (
+    assert list_images(write(photos / "list.csv", *rows), labelled=False).skipped == (
         "'gone.png' in row 5: does not exist",
     )
 
@@ -378,15 +380,15 @@ def test_two_labels_for_the_same_pixels_are_refused(photos, box):
     rows = BOXES, ("a.png", "crab", *box), ("b.png", "crab", *box), ("c/../a.png", "eel", *box)
     place = write(photos / "list.csv", *rows)
     assert "has 'c/../a.png' twice: 'crab' in row 2, 'eel' in row 4. Needed: one label" in refusal(place)
-    unlabelled = pictures(place, labelled=False)
+    unlabelled = list_images(place, labelled=False)
     assert unlabelled.names == ("a.png", "b.png")
     with pytest.raises(InputError, match="twice"):
-        truth(place, unlabelled.names, unlabelled.boxes)
+        read_truth(place, unlabelled.names, unlabelled.boxes)
 
 
 def test_two_boxes_of_an_image_may_have_two_labels(photos):
     rows = BOXES, ("a.png", "crab", 1, 2, 3, 4), ("a.png", "eel", 1, 2, 3, 5), ("a.png", "whelk")
-    listed = pictures(write(photos / "list.csv", *rows), labelled=True)
+    listed = list_images(write(photos / "list.csv", *rows), labelled=True)
     assert listed.names == ("a.png",) * 3
     assert [listed.classes[label] for label in listed.labels] == ["crab", "eel", "whelk"]
 
@@ -424,23 +426,23 @@ def test_however_rows_are_shuffled_each_keeps_its_file_label_box_and_group(tmp_p
             write(place, columns, *flat, separator="\t" if ending == "tsv" else ",")
 
     good = [row for row in rows if (tmp_path / row[0]).exists() and row[1][3] > 0]
-    listed = pictures(place, labelled=True)
+    listed = list_images(place, labelled=True)
     assert [*zip(listed.names, listed.boxes, listed.groups, strict=True)] == [(n, b, g) for n, b, _, g in good]
     assert [listed.classes[label] for label in listed.labels] == [row[2] for row in good]
     assert listed.files == tuple(tmp_path / row[0] for row in good)
     assert len(listed.skipped) == 40
 
     order = torch.randperm(len(listed), generator=torch.Generator().manual_seed(0))
-    images = load(listed.pick(order), 4)
-    assert images.skipped == ("'small.png' at x=5, y=5: the box lies outside the image",)
+    images = load_images(listed.pick(order), 4)
+    assert images.listing.skipped == ("'small.png' at x=5, y=5: the box lies outside the image",)
     assert len(images) == 120
-    for pixels, label in zip(images.pixels, images.labels, strict=True):
-        assert (pixels == int(images.classes[label].removeprefix("grey "))).all()
+    for pixels, label in zip(images.pixels, images.listing.labels, strict=True):
+        assert (pixels == int(images.listing.classes[label].removeprefix("grey "))).all()
 
-    unlabelled = pictures(place, labelled=False)
+    unlabelled = list_images(place, labelled=False)
     assert unlabelled.names == listed.names
     some = unlabelled.pick(order)
-    answers, classes = truth(place, some.names, some.boxes)
+    answers, classes = read_truth(place, some.names, some.boxes)
     assert torch.equal(answers, listed.labels[order])
     assert classes == listed.classes
 
@@ -448,7 +450,7 @@ def test_however_rows_are_shuffled_each_keeps_its_file_label_box_and_group(tmp_p
 def test_an_unlabelled_manifest_does_not_let_its_labels_through(photos):
     secret = "a secret"
     place = write(photos / "list.csv", ("path", "label"), ("a.png", secret), ("b.png", ""))
-    listed = pictures(place, labelled=False)
+    listed = list_images(place, labelled=False)
     assert listed.names == ("a.png", "b.png")
     assert secret not in repr(listed)
 
@@ -456,7 +458,7 @@ def test_an_unlabelled_manifest_does_not_let_its_labels_through(photos):
 def test_what_a_manifest_names_in_a_locked_folder_is_told(photos):
     write(photos / "list.csv", ("path",), ("a.png",), ("c/d.png",))
     with locked(photos, "c") as root:
-        listed = pictures(root / "list.csv", labelled=False)
+        listed = list_images(root / "list.csv", labelled=False)
     assert listed.names == ("a.png",)
     assert listed.skipped == ("'c/d.png' in row 3: Permission denied",)
 
@@ -464,4 +466,4 @@ def test_what_a_manifest_names_in_a_locked_folder_is_told(photos):
 def test_a_locked_manifest_is_refused(photos):
     write(photos / "list.csv", ("path",), ("a.png",))
     with locked(photos, "list.csv") as root, pytest.raises(InputError, match=r"list\.csv cannot be opened: Permission"):
-        pictures(root / "list.csv", labelled=False)
+        list_images(root / "list.csv", labelled=False)

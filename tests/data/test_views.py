@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from newfound.data.views import DRAWS, VIEWS, draws, equalised, halves, jittered
+from newfound.data.views import DRAWS, VIEWS, draw_numbers, equalise, halve_draws, jitter_colours
 
 KINDS = sorted(VIEWS)
 
@@ -15,7 +15,7 @@ KINDS = sorted(VIEWS)
 def batch(n=7, channels=3, height=32, width=32):
     generator = torch.Generator().manual_seed(5)
     pixels = torch.randint(0, 256, (n, channels, height, width), generator=generator, dtype=torch.uint8)
-    return pixels, draws(n, generator)
+    return pixels, draw_numbers(n, generator)
 
 
 def naive_plain(image, row):
@@ -175,7 +175,7 @@ def test_the_least_and_the_greatest_draw_are_seen_too(kind, draw):
 
 def test_weak_shifts_by_every_whole_number_up_to_an_eighth_and_flips_half():
     pixels = torch.arange(32, dtype=torch.uint8).expand(4000, 1, 32, 32)
-    seen = VIEWS["weak"](pixels, draws(4000, torch.Generator().manual_seed(0))).mul(255).round().long()
+    seen = VIEWS["weak"](pixels, draw_numbers(4000, torch.Generator().manual_seed(0))).mul(255).round().long()
     middle = seen[:, 0, 0, 16] - seen[:, 0, 0, 15]  # 1 as it was, −1 flipped
     assert set(middle.tolist()) == {1, -1}
     assert abs((middle == 1).float().mean() - 0.5) < 0.03
@@ -183,7 +183,7 @@ def test_weak_shifts_by_every_whole_number_up_to_an_eighth_and_flips_half():
 
 
 def test_draws_are_a_function_of_the_generator_alone():
-    first, again, other = (draws(1000, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    first, again, other = (draw_numbers(1000, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert first.shape == (1000, DRAWS)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -194,7 +194,7 @@ def test_draws_are_a_function_of_the_generator_alone():
 
 def with_numbers(n, **numbers):
     """Draws whose halves are as usual, but for those given by place."""
-    chosen = halves(draws(n, torch.Generator().manual_seed(5)))
+    chosen = halve_draws(draw_numbers(n, torch.Generator().manual_seed(5)))
     for place, number in numbers.items():
         chosen[:, int(place.removeprefix("at"))] = number
     return chosen[:, :DRAWS] + chosen[:, DRAWS:] / 4096
@@ -218,7 +218,7 @@ def test_an_equalised_view_is_the_view_equalised(kind):
     seen = VIEWS[kind](pixels, with_numbers(9, at13=hit.logical_not() / 2))
     without = VIEWS[kind](pixels, with_numbers(9, at13=0.5))
     assert torch.equal(seen[~hit], without[~hit])
-    assert torch.equal(seen[hit], equalised(without[hit]))
+    assert torch.equal(seen[hit], equalise(without[hit]))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -228,27 +228,27 @@ def test_equalising_equals_the_count_of_darker_pixels(channels):
     levels[2] = (levels[2] > 50) * 100 + 30  # two levels become black and white
     images = levels / 255
     slow = np.stack([naive_equalised(image) for image in images.double().numpy()])
-    np.testing.assert_allclose(equalised(images).numpy(), slow, atol=1e-6)
-    assert torch.equal(equalised(images)[1], images[1])
-    assert set(equalised(images)[2].flatten().tolist()) == {0.0, 1.0}
+    np.testing.assert_allclose(equalise(images).numpy(), slow, atol=1e-6)
+    assert torch.equal(equalise(images)[1], images[1])
+    assert set(equalise(images)[2].flatten().tolist()) == {0.0, 1.0}
 
 
 def test_jitter_that_changes_nothing_changes_nothing():
     images, one = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.ones(5)
-    torch.testing.assert_close(jittered(images, one, one, one, 0 * one), images)
-    torch.testing.assert_close(jittered(images, one, one, one, one), images)  # a whole turn
+    torch.testing.assert_close(jitter_colours(images, one, one, one, 0 * one), images)
+    torch.testing.assert_close(jitter_colours(images, one, one, one, one), images)  # a whole turn
 
 
 def test_a_third_of_a_turn_makes_red_green_and_keeps_grey_grey():
     red, grey = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.4, 0.4, 0.4])
     images = torch.stack((red, grey))[:, :, None, None].expand(2, 3, 4, 4)
-    seen = jittered(images, *torch.ones(3, 2), torch.full((2,), 1 / 3))
+    seen = jitter_colours(images, *torch.ones(3, 2), torch.full((2,), 1 / 3))
     torch.testing.assert_close(seen[0, :, 0, 0], torch.tensor([0.0, 1.0, 0.0]), atol=1e-6, rtol=0)
     torch.testing.assert_close(seen[1], images[1])
 
 
 def test_halves_are_uniform_and_know_nothing_of_one_another():
-    numbers = halves(draws(4000, torch.Generator().manual_seed(0)))
+    numbers = halve_draws(draw_numbers(4000, torch.Generator().manual_seed(0)))
     assert numbers.shape == (4000, 2 * DRAWS)
     assert numbers.min() >= 0
     assert numbers.max() < 1

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import newfound
-from newfound.data.sources import doodles
-from newfound.discovery import discover as room
+from newfound.data.datasets import load_doodles
 from newfound.discovery.settings import Run, StageOne
+from newfound.encoders import pixels as room
 from newfound.errors import InputError
 
 STAGE, RUN = StageOne(pretrain_epochs=1, width=4), Run(epochs=1, device="cpu")
@@ -15,7 +15,7 @@ EACH = 12
 
 def drawings(group, kinds, size=28, **other):
     """Some drawings of some kinds, cut to a size."""
-    images = doodles(group)
+    images = load_doodles(group)
     rows = [label * 100 + i for label in range(kinds) for i in range(EACH)]
     pixels = images.pixels[rows, 0, :size].numpy()[:, :, : other.pop("width", size)]
     return newfound.arrays(pixels, **other)
@@ -36,7 +36,7 @@ def idle(monkeypatch):
     def learnt(*args, **settings):
         raise AssertionError("something was learnt before the input was refused")
 
-    monkeypatch.setattr(room, "learn", learnt)
+    monkeypatch.setattr(room, "pretrain", learnt)
 
 
 LABELS = np.repeat(np.arange(3), EACH)
@@ -71,10 +71,10 @@ def test_images_of_another_size_than_the_model_s_are_refused_and_so_is_what_a_mo
 def test_a_method_that_begins_anew_counts_classes_in_a_network_that_was_taught(monkeypatch):
     """`joint` wants nothing learnt before it, but random latents would count nothing."""
     epochs = []
-    learn = room.learn
+    learn = room.pretrain
     monkeypatch.setattr(
         room,
-        "learn",
+        "pretrain",
         lambda learner, images, budget, *a, **k: (
             epochs.append(budget.epochs) or learn(learner, images, budget, *a, **k)
         ),
@@ -94,9 +94,9 @@ def test_a_network_that_begins_anew_without_labelled_images_recognises_nobody_an
     """KCL's latents are those of another network than the known classes' means: they say nothing of one another."""
     model = newfound.pretrain(taught(), stage=STAGE, device="cpu", similarity=True)
     found = newfound.discover(model=model, unlabelled=pile(), classes=2, run=Run(epochs=1, method="kcl", device="cpu"))
-    assert found.known == ()
-    assert found.model.told == ()
-    assert found.model.means is found.model.spread is found.model.head is None
+    assert found.found.known == ()
+    assert found.found.model.recognisable == ()
+    assert found.found.model.known is found.found.model.head is None
     assert "nothing says where known classes lie" in caplog.text
     assert set(found.assignments()["kind"]) <= {"new", "unsure"}
 

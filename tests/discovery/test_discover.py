@@ -9,13 +9,17 @@ from PIL import Image
 
 from newfound import discover, pretrain
 from newfound.cli import predict
-from newfound.data.pictures import pictures
-from newfound.data.sources import doodles
+from newfound.data.datasets import load_doodles
+from newfound.data.listing import list_images
+from newfound.discovery.edits import classes
+from newfound.discovery.find import find
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
-from newfound.discovery.sight import OWN, chosen, width
+from newfound.discovery.tables import judge, tabulate_assignments
+from newfound.encoders import encoder_of
 from newfound.errors import InputError
 from newfound.networks.model import Model
+from newfound.networks.resnet import OWN
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
 from tests.needs import need
@@ -37,6 +41,20 @@ def place(tmp_path_factory):
         patch.setenv("NEWFOUND_CACHE", str(root / "cache"))
         pretrain(root / "known", output=root / "model", stage=STAGE)
         yield root
+
+
+@pytest.fixture(scope="module")
+def ran(place):
+    """A run from the model folder, which no test edits; its folder is `run`."""
+    return discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN, output=place / "run")
+
+
+@pytest.fixture(scope="module")
+def looked_at(place):
+    """A model that is aimed at the unlabelled files, the labelled images, and the unlabelled ones."""
+    encoder = encoder_of(model := Model.from_pretrained(place / "model"))
+    known, new = (encoder.encode(list_images(place / name, labelled=name == "known")) for name in ("known", "new"))
+    return encoder.aim(model, new, known, 0), known, new
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +82,8 @@ def test_all_ways_to_discover_find_the_kinds_of_real_pictures(stamps):
     two = discover(model=stamps / "model", **given)
     alone = discover(stage=PHOTOGRAPHS, **given)
     for found, known in ((single, 3), (two, 3), (alone, 0)):
-        assert found.paths == tuple(sorted(found.paths))
-        assert len(found.model.classes) == known
+        assert found.found.listing.names == tuple(sorted(found.found.listing.names))
+        assert len(found.found.model.classes) == known
         assert found.scores["accuracy"] > 0.7  # half would be chance
         assert "pretrained" in found.facts["backbone"]
     assert "single-stage" in single.facts["setting"]
@@ -86,36 +104,63 @@ def test_known_kinds_of_real_pictures_are_recognised_in_a_mixed_pile(stamps, sin
     assert {"birds", "fruit", "houses"} >= set(table.loc[table["kind"] == "known", "class"])
 
 
-def test_a_run_folder_predicts_files_it_has_never_seen(place):
-    found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN, output=place / "run")
+@pytest.mark.parametrize("by", ["gcd", "dtc"])
+def test_classes_are_counted_in_the_way_that_was_asked_for_and_the_run_says_so(place, monkeypatch, tmp_path, by):
+    monkeypatch.setattr("newfound.discovery.howmany.MOST", 6)
+    run = Run(method="kmeans", count_by=by, mixed=False, device="cpu")
+    found = discover(model=place / "model", unlabelled=place / "new", run=run, output=tmp_path / "run")
+    assert found.found.count.criterion == {"gcd": "accuracy", "dtc": "dtc"}[by]
+    assert len(found.found.clusters.centres) == found.found.count.novel
+    assert "estimated: " in found.facts["classes"]
+    assert f'count_by = "{by}"' in (tmp_path / "run" / "config.toml").read_text()
+    loaded = Discovery.load(tmp_path / "run").found.count
+    assert loaded[:-1] == found.found.count[:-1]
+    assert [candidate.accuracy for candidate in loaded.curve] == [each.accuracy for each in found.found.count.curve]
+
+
+def test_a_published_way_to_count_is_refused_where_nothing_is_labelled_before_any_work(place, monkeypatch):
+    monkeypatch.setattr(
+        "newfound.discovery.discover.encode_source", lambda *words: pytest.fail("pictures were looked at")
+    )
+    with pytest.raises(InputError, match=r"--count-by gcd asks labelled images; found 0 known classes"):
+        discover(unlabelled=place / "new", stage=STAGE, run=Run(count_by="gcd", device="cpu"))
+
+
+def test_a_run_folder_predicts_files_it_has_never_seen(place, ran):
     loaded = Discovery.load(place / "run")
-    assert loaded.predict(place / "new")["guess"].tolist() == found.assignments()["guess"].tolist()
-    pd.testing.assert_frame_equal(loaded.assignments(), found.assignments())
+    assert loaded.predict(place / "new")["guess"].tolist() == ran.assignments()["guess"].tolist()
+    pd.testing.assert_frame_equal(loaded.assignments(), ran.assignments())
     table = loaded.predict(place / "more")
     assert len(table) == 6
-    assert set(table["guess"]) <= {"new-1", "new-2", "new-3", *found.model.classes}
-    assert torch.equal(loaded.confidence(), found.confidence())
-    assert loaded.threshold == found.threshold
+    assert set(table["guess"]) <= {"new-1", "new-2", "new-3", *ran.found.model.classes}
+    assert torch.equal(*(judge(run.classes).confidence for run in (loaded, ran)))
+    assert loaded.found.threshold == ran.found.threshold
 
 
-def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(place, monkeypatch, tmp_path):
+def test_the_model_of_a_run_discovers_again_as_one_that_was_pretrained_does(place, ran):
+    """What training left of the adapter is not asked for: known classes are remembered among features."""
+    assert ran.found.model.head is Model.from_pretrained(place / "run" / "model").head is None
+    again = discover(model=place / "run" / "model", unlabelled=place / "new", classes=3, run=RUN)
+    assert torch.equal(again.found.features, ran.found.features)
+    assert again.found.known == ran.found.known
+
+
+def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(ran, monkeypatch, tmp_path):
     monkeypatch.setattr("newfound.discovery.result.TOGETHER", 4)
-    found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN)
     write_doodles(tmp_path, NOVEL, each=3, scale=4)
     (tmp_path / "broken.png").write_bytes(b"nothing")
-    tables, skipped = zip(*found.predictions(tmp_path), strict=True)
+    tables, skipped = zip(*ran.predictions(tmp_path), strict=True)
     assert [len(table) for table in tables] == [3, 4, 2]  # the broken one is among the first four
     assert [len(some) for some in skipped] == [1, 0, 0]
-    pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), found.predict(tmp_path))
+    pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), ran.predict(tmp_path))
 
 
-def test_a_table_of_predictions_has_one_header_though_the_first_images_be_broken(place, monkeypatch, tmp_path):
+def test_a_table_of_predictions_has_one_header_though_the_first_images_be_broken(place, ran, monkeypatch, tmp_path):
     monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
-    discover(model=place / "model", unlabelled=place / "new", classes=3, run=RUN, output=tmp_path / "run")
     write_doodles(tmp_path / "more", NOVEL, each=1, scale=4)
     for name in ("0.png", "1.png"):
         (tmp_path / "more" / name).write_bytes(b"nothing")
-    predict(tmp_path / "run", tmp_path / "more", output=tmp_path / "more.csv")
+    predict(place / "run", tmp_path / "more", output=tmp_path / "more.csv")
     lines = (tmp_path / "more.csv").read_text().splitlines()
     assert lines[0].startswith("path,class,")
     assert len(lines) == 1 + len(NOVEL)
@@ -133,23 +178,24 @@ def test_a_list_with_boxes_keeps_paths_and_boxes_in_what_comes_out(place, tmp_pa
     assert list(table)[:6] == ["path", "x", "y", "width", "height", "class"]
     assert table["path"].tolist() == [str(path) for path in names for _ in "ab"]
     assert table["x"].tolist() == [0, 56] * len(names)
-    assert found.truth == tuple(path.parent.name for path in names for _ in "ab")
-    assert Discovery.load(tmp_path / "run").boxes == found.boxes
+    assert found.found.truth == tuple(path.parent.name for path in names for _ in "ab")
+    assert Discovery.load(tmp_path / "run").found.listing.boxes == found.found.listing.boxes
 
 
 @pytest.mark.parametrize("method", ["openmix", "dual", "openmix+spacing"])
 def test_a_method_that_needs_more_than_features_is_refused_before_anything_is_looked_at(place, method, monkeypatch):
-    monkeypatch.setattr("newfound.discovery.sight.embed", None)
+    monkeypatch.setattr("newfound.encoders.features.extract_features", None)
     with pytest.raises(InputError, match=r"needs more of an image than .* features.*rs.*--backbone small-resnet-18"):
         discover(known=place / "known", unlabelled=place / "new", classes=3, stage=STAGE, run=Run(method=method))
 
 
 @pytest.mark.parametrize("method", ["rs+spacing", "ncl", "uno", "dtc", "joint", "kmeans"])
-def test_every_kind_of_method_that_begins_at_latents_runs_on_features(place, method):
-    given = {"model": place / "model"} if method == "dtc" else {"known": place / "known", "stage": STAGE}
-    found = discover(unlabelled=place / "new", classes=3, run=Run(method=method, epochs=1, device="cpu"), **given)
+def test_every_kind_of_method_that_begins_at_latents_runs_on_features(looked_at, method):
+    model, known, new = looked_at
+    run = Run(method=method, epochs=1, device="cpu")
+    found = find(model, new, 3, labelled=None if method == "dtc" else known, run=run)
     assert found.features.isfinite().all()
-    assert len(found.assignments()) == len(NOVEL) * EACH
+    assert len(tabulate_assignments(classes(found))) == len(NOVEL) * EACH
 
 
 def test_labelled_pictures_may_not_lie_in_the_pile_under_another_name(place, tmp_path):
@@ -175,18 +221,7 @@ def test_the_model_folder_holds_no_pixel_and_no_file_name(place):
             with Image.open(file) as image:
                 row = image.convert("L").tobytes()[56 * 112 : 57 * 112]  # the middle line of the drawing
             assert len(set(row)) == 1 or row not in content
-    assert Model.from_pretrained(place / "model").statistics is not None
-
-
-def test_small_images_are_for_our_own_network_where_it_can_learn(tmp_path):
-    write_doodles(tmp_path / "small", KNOWN, each=2, scale=1)
-    write_doodles(tmp_path / "large", KNOWN, each=2, scale=4)
-    small, large = (pictures(tmp_path / name, labelled=True) for name in ("small", "large"))
-    assert (width([small]), width([large])) == (28, 112)
-    assert chosen(StageOne(), None, [small], labelled=True) is None
-    assert chosen(StageOne(), None, [small], labelled=False).name == "efficientnet-lite0"
-    assert chosen(StageOne(), None, [large], labelled=True).name == "efficientnet-lite0"
-    assert chosen(StageOne(backbone=OWN), None, [large], labelled=True) is None
+    assert Model.from_pretrained(place / "model").pretrained.statistics is not None
 
 
 def test_our_own_network_cannot_learn_without_labels(place):
@@ -196,17 +231,16 @@ def test_our_own_network_cannot_learn_without_labels(place):
 
 def test_images_in_memory_are_for_our_own_network(place):
     with pytest.raises(InputError, match="in memory"):
-        discover(unlabelled=doodles("novel"), known=doodles("spare"), classes=3, run=RUN, stage=STAGE)
+        discover(unlabelled=load_doodles("novel"), known=load_doodles("spare"), classes=3, run=RUN, stage=STAGE)
     with pytest.raises(InputError, match="in memory"):
-        discover(model=place / "model", unlabelled=doodles("novel"), classes=3, run=RUN)
+        discover(model=place / "model", unlabelled=load_doodles("novel"), classes=3, run=RUN)
     with pytest.raises(InputError, match="learns from labelled images"):
-        discover(unlabelled=doodles("novel"), classes=3, run=RUN)
+        discover(unlabelled=load_doodles("novel"), classes=3, run=RUN)
 
 
-def test_a_run_refuses_images_in_memory_where_a_pretrained_backbone_looked(place):
-    found = discover(model=place / "model", unlabelled=place / "new", classes=3, run=Run(method="kmeans"))
+def test_a_run_refuses_images_in_memory_where_a_pretrained_backbone_looked(ran):
     with pytest.raises(InputError, match="in memory"):
-        found.predict(doodles("novel"))
+        ran.predict(load_doodles("novel"))
 
 
 def test_a_pile_of_which_nothing_can_be_read_is_refused(place, tmp_path):
@@ -225,7 +259,6 @@ def test_a_class_of_which_nothing_can_be_read_is_refused(place, tmp_path):
         pretrain(tmp_path / "known", stage=STAGE)
 
 
-@pytest.mark.processes
 def test_the_commands_say_which_backbone_they_took(place):
     words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 3, "--epochs", 1, "-o", "said"
     done = newfound(*words, cwd=place)
@@ -243,4 +276,4 @@ def test_the_commands_say_which_backbone_they_took(place):
 
 def test_the_same_settings_give_the_same_latents(place):
     runs = [discover(stage=STAGE, unlabelled=place / "new", classes=3, run=RUN) for _ in "ab"]
-    assert torch.equal(runs[0].features, runs[1].features)
+    assert torch.equal(runs[0].found.features, runs[1].found.features)

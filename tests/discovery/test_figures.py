@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from newfound.discovery import figures
-from newfound.discovery.trace import Moment, Trace
+from newfound.discovery.result import Discovery
+from newfound.discovery.trace import Trace
 from newfound.errors import InputError
+from newfound.training.moments import Moment
 from newfound.types import generator
+from tests.discovery.made import FIRST, make_found
 
 N, DIM, CLASSES = 30, 6, 3
 LABELS = torch.arange(N) % CLASSES
@@ -105,3 +108,14 @@ def test_a_spacing_figure_shows_one_run(tmp_path):
     save(tmp_path)
     with pytest.raises(InputError, match="shows one run, and 2 came"):
         figures.draw("spacing", [tmp_path, tmp_path], tmp_path / "drawn")
+
+
+def test_where_nobody_knows_the_truth_images_are_called_by_their_present_classes(tmp_path):
+    moments = tuple(Moment(torch.arange(44), torch.zeros(44, 2)) for _ in range(2))
+    run = Discovery(make_found(moments=moments))
+    run.rename(FIRST, "sea pen")
+    run.save(tmp_path)
+    trace = figures.read_trace(tmp_path)
+    expected = [run.classes.names[number] for number in run.classes.assignment.tolist()]
+    assert [trace.classes[label] for label in trace.labels.tolist()] == expected
+    assert "sea pen" in expected

@@ -7,25 +7,29 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newfound.data.sources import Images
-from newfound.discovery.find import bar, find, near
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images
+from newfound.discovery.edits import classes
+from newfound.discovery.find import confidence_threshold, find
 from newfound.discovery.howmany import how_many
-from newfound.discovery.result import embed
+from newfound.discovery.reading import find_duplicates
 from newfound.discovery.settings import Run
+from newfound.discovery.tables import judge, tabulate_assignments
+from newfound.encoders import embed
+from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
 from newfound.functional.metrics import accuracy
-from newfound.networks.model import Model
+from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
-from newfound.training.adapt import aimed, measured
 from newfound.types import generator, seeded
-from tests.training.features import embedded
+from tests.encoders.features import embedded, in_one_store
 
 
 def some_images(n, classes):
     pixels = torch.randint(0, 256, (n, 3, 8, 8), generator=generator("find", n), dtype=torch.uint8)
     labels = torch.arange(n) % len(classes) if classes else torch.full((n,), -1)
-    return Images(pixels, tuple(f"{len(classes)}-{row}" for row in range(n)), labels, classes)
+    return Images(pixels, Listing.of([f"{len(classes)}-{row}" for row in range(n)], labels, classes))
 
 
 def make_model(key):
@@ -34,6 +38,10 @@ def make_model(key):
 
 
 UNLABELLED, LABELLED = some_images(24, ()), some_images(16, ("a", "b"))
+
+
+def table_of(found):
+    return tabulate_assignments(classes(found))
 
 
 def run(method):
@@ -68,7 +76,7 @@ def test_a_method_without_its_similarity_network_says_what_it_lacks():
 def test_published_methods_discover_in_a_pile_of_images(method):
     found = find(make_model("one"), UNLABELLED, 3, run=run(method))
     assert found.features.isfinite().all()
-    assert found.cluster.unique().numel() == 3
+    assert found.clusters.assignment.unique().numel() == 3
 
 
 KNOWN, KINDS, EACH = range(8), range(4, 12), 15
@@ -78,9 +86,8 @@ TRUTH = [f"kind {kind}" for kind in KINDS for _ in range(EACH)]
 @pytest.fixture(scope="module")
 def task():
     """Features of known classes, of a pile that holds half of them beside new ones, and a model aimed at both."""
-    known = embedded("known", KNOWN, EACH)
-    pile = embedded("pile", KINDS, EACH, labelled=False)
-    return known, pile, aimed(measured(known, trunk()), pile, known)
+    known, pile = in_one_store(embedded("known", KNOWN, EACH), embedded("pile", KINDS, EACH, labelled=False))
+    return known, pile, refit_axes(fit_statistics(known, trunk()), pile, known)
 
 
 def found_in(task, single, **settings):
@@ -94,19 +101,19 @@ def found_in(task, single, **settings):
 def test_known_classes_that_are_hidden_in_the_pile_are_found_under_their_names(task, single, method):
     found = found_in(task, single, method=method, epochs=2, batch=32)
     assert found.known == found.model.classes
-    table = found.assignments()
+    table = table_of(found)
     named = [guess == true for guess, true in zip(table["guess"], TRUTH, strict=True)]
     assert sum(named) / (4 * EACH) > 0.9  # half of the pile is of known classes
     new = table["kind"].eq("new").tolist()
     assert sum(a == (kind in TRUTH[4 * EACH :]) for a, kind in zip(new, TRUTH, strict=True)) > 0.9 * len(TRUTH)
     assert set(table["class"]) <= {*TRUTH[: 4 * EACH], "new-1", "new-2", "new-3", "new-4"}
     truth = torch.tensor([TRUTH.index(name) for name in TRUTH])
-    assert accuracy(truth, found.cluster) > 0.9
+    assert accuracy(truth, found.clusters.assignment) > 0.9
     assert table.loc[new, "newness"].mean() > 0.5 > table.loc[[not n for n in new], "newness"].mean()
 
 
 def test_one_stage_and_two_find_the_same(task):
-    single, two = (found_in(task, single).assignments()["guess"].tolist() for single in (True, False))
+    single, two = (table_of(found_in(task, single))["guess"].tolist() for single in (True, False))
     assert sum(a == b for a, b in zip(single, two, strict=True)) > 0.9 * len(TRUTH)
 
 
@@ -114,41 +121,59 @@ def test_one_stage_and_two_find_the_same(task):
 def test_where_every_image_is_said_to_be_new_no_known_class_is_looked_for(task, single):
     found = found_in(task, single, mixed=False)
     assert found.known == ()
-    assert set(found.names.values()) == {"new-1", "new-2", "new-3", "new-4"}
-    assert set(found.assignments()["kind"]) == {"new"}
-    assert len(found.centres) == 4
+    assert set(found.names) == {"new-1", "new-2", "new-3", "new-4"}
+    assert set(table_of(found)["kind"]) == {"new"}
+    assert len(found.clusters.centres) == 4
 
 
 def test_where_nothing_is_left_of_known_classes_all_are_new():
     found = find(make_model("one"), UNLABELLED, 3, run=run("pairs+spacing"))
-    assert (found.known, len(found.centres)) == ((), 3)
+    assert (found.known, len(found.clusters.centres)) == ((), 3)
 
 
 def test_a_network_of_our_own_holds_its_classes_by_their_means_or_by_their_images():
     model = make_model("one")
     z = embed(model, LABELLED)
-    model.means = torch.stack([z[LABELLED.labels == k].mean(0) for k in range(2)])
-    model.spread, model.counts = torch.cov(z.T), torch.tensor([8, 8])
+    means = torch.stack([z[LABELLED.listing.labels == k].mean(0) for k in range(2)])
+    model.known = Statistics(means, torch.cov(z.T), torch.tensor([8, 8]))
     single, two = (
         find(model, UNLABELLED, 3, labelled=labelled, run=Run(method="kmeans", device="cpu"))
         for labelled in (LABELLED, None)
     )
     assert (single.known, two.known) == (("a", "b"), ("a", "b"))
-    torch.testing.assert_close(single.centres, two.centres)  # nothing moved: means and numbers say all
-    assert torch.equal(single.cluster, two.cluster)
+    torch.testing.assert_close(
+        single.clusters.centres, two.clusters.centres
+    )  # nothing moved: means and numbers say all
+    assert torch.equal(single.clusters.assignment, two.clusters.assignment)
+
+
+def test_a_head_made_for_latents_of_before_is_not_left_once_anything_was_trained(task):
+    idle, trained = (
+        find(make_model("one"), UNLABELLED, 3, run=Run(method=method, epochs=epochs, batch=8, device="cpu"))
+        for method, epochs in (("kmeans", 0), ("pairs+spacing", 1))
+    )
+    assert (idle.model.head is None, trained.model.head is None) == (False, True)
+    assert found_in(task, single=False, method="pairs+spacing", epochs=1, batch=32).model.head is None
+
+
+@pytest.mark.parametrize("method", ["rs", "uno", "ncl", "rs-il", "simgcd"])
+def test_what_a_discovery_leaves_begins_another(method):
+    left = find(make_model("one"), UNLABELLED, 3, labelled=LABELLED, run=run("pairs+spacing")).model
+    found = find(left, UNLABELLED, 3, labelled=LABELLED, run=run(method))
+    assert found.features.isfinite().all()
 
 
 def test_classes_are_compared_by_direction_where_the_method_says_so(task):
     found = found_in(task, single=True, method="spacing", epochs=1, batch=32)
-    assert found.unit
-    away = torch.cdist(F.normalize(found.features, dim=1), found.centres)
-    assert torch.equal(away.argmin(1), found.cluster)
+    assert found.clusters.unit
+    away = torch.cdist(F.normalize(found.features, dim=1), found.clusters.centres)
+    assert torch.equal(away.argmin(1), found.clusters.assignment)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
 def test_a_share_of_the_images_is_unsure_the_least_confident(task, share):
     found = found_in(task, single=True, unsure=share)
-    table = found.assignments()
+    table = table_of(found)
     unsure = table["class"] == "unsure"
     assert unsure.sum() == math.floor(share * len(TRUTH))
     if unsure.any() and not unsure.all():
@@ -158,14 +183,16 @@ def test_a_share_of_the_images_is_unsure_the_least_confident(task, share):
 def test_else_images_more_likely_wrong_than_right_are_unsure(task):
     found = found_in(task, single=True, unsure=None)
     assert found.threshold == 0.5
-    assert torch.equal(found.confidence() < 0.5, torch.tensor(found.assignments()["class"].eq("unsure").tolist()))
+    assert torch.equal(
+        judge(classes(found)).confidence < 0.5, torch.tensor(table_of(found)["class"].eq("unsure").tolist())
+    )
 
 
-def test_the_bar_leaves_so_many_below_it():
+def test_the_threshold_leaves_so_many_below_it():
     confidence = torch.tensor([0.9, 0.1, 0.5, 0.7, 0.3])
     for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):
-        assert (confidence < bar(confidence, share)).sum() == below
-    assert bar(confidence, None) == 0.5
+        assert (confidence < confidence_threshold(confidence, share)).sum() == below
+    assert confidence_threshold(confidence, None) == 0.5
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
@@ -174,11 +201,15 @@ def test_a_share_that_is_none_is_refused(share):
         find(make_model("one"), UNLABELLED, 3, run=Run(unsure=share))
 
 
+def near(images, away, cluster):
+    return find_duplicates(images.duplicate_features(), away, cluster, images.duplicate_threshold)
+
+
 def copied():
     """Images of which some are copies: 20 and 22 of 3, 21 of 7 in another brightness."""
     pixels = UNLABELLED.pixels.clone()
     pixels[20], pixels[22], pixels[21] = pixels[3], pixels[3], pixels[7] // 2 + 40
-    return Images(pixels, UNLABELLED.names, UNLABELLED.labels, ())
+    return Images(pixels, UNLABELLED.listing)
 
 
 def test_near_duplicates_are_told_by_the_most_typical_of_them_within_their_cluster():
@@ -192,27 +223,27 @@ def test_near_duplicates_are_told_by_the_most_typical_of_them_within_their_clust
 
 def test_of_near_duplicates_one_is_shown():
     found = find(make_model("one"), copied(), 1, run=Run(method="kmeans", device="cpu"))
-    assert found.twins.keys() | found.twins.values() >= {3, 20, 22}
+    assert found.duplicates.keys() | found.duplicates.values() >= {3, 20, 22}
     assert len({3, 20, 22} & found.thumbnails.keys()) == 1
-    assert not found.twins.keys() & found.thumbnails.keys()
-    twin = found.assignments()["twin"]
-    first = ({3, 20, 22} - found.twins.keys()).pop()
-    assert {twin[row] for row in {3, 20, 22} - {first}} == {UNLABELLED.names[first]}
+    assert not found.duplicates.keys() & found.thumbnails.keys()
+    twin = table_of(found)["duplicate_of"]
+    first = ({3, 20, 22} - found.duplicates.keys()).pop()
+    assert {twin[row] for row in {3, 20, 22} - {first}} == {UNLABELLED.listing.names[first]}
 
 
 def test_a_known_class_of_too_few_images_names_no_cluster_and_is_told(task, caplog):
     _, pile, _ = task
     few = embedded("known", KNOWN, EACH)
-    rows = torch.tensor([row for row in range(len(few)) if few.labels[row] < 6 or row % EACH < 3])
-    some = replace(few, pictures=few.pictures.pick(rows), places=few.places[rows], keys=few.keys)
-    model = aimed(measured(some, trunk()), pile)
+    rows = torch.tensor([row for row in range(len(few)) if few.listing.labels[row] < 6 or row % EACH < 3])
+    some = replace(few, listing=few.listing.pick(rows), places=few.places[rows], keys=few.keys)
+    model = refit_axes(fit_statistics(some, trunk()), pile)
     with caplog.at_level("WARNING", logger="newfound"):
         found = find(model, pile, 6, run=Run(method="kmeans", unsure=0.0, device="cpu"))
     assert "'kind 6', 'kind 7'" in caplog.text
     assert found.known == tuple(f"kind {kind}" for kind in range(6))
-    assert not {"kind 6", "kind 7"} & set(found.assignments()["class"])
+    assert not {"kind 6", "kind 7"} & set(table_of(found)["class"])
     truth = torch.tensor([TRUTH.index(name) for name in TRUTH])
-    assert accuracy(truth, found.cluster) > 0.9
+    assert accuracy(truth, found.clusters.assignment) > 0.9
     assert how_many(model, pile, None, seed=0).known == 6
 
 
@@ -221,27 +252,53 @@ def test_a_known_class_of_too_few_images_names_no_cluster_and_is_told(task, capl
 def test_a_pile_of_fewer_images_than_classes_is_sorted_too(task, method, images):
     _, pile, model = task
     rows = torch.arange(0, len(pile), len(pile) // images)[:images]
-    few = replace(pile, pictures=pile.pictures.pick(rows), places=pile.places[rows])
+    few = replace(pile, listing=pile.listing.pick(rows), places=pile.places[rows])
     found = find(model, few, 2, run=Run(method=method, epochs=1, device="cpu"))
-    assert len(found.assignments()) == images
-    alone = [row for row, c in enumerate(found.cluster.tolist()) if found.sizes[c] == 1]
-    assert found.assignments()["class"].iloc[alone].eq("unsure").all()
+    assert len(table_of(found)) == images
+    alone = [row for row, c in enumerate(found.clusters.assignment.tolist()) if found.clusters.sizes[c] == 1]
+    assert table_of(found)["class"].iloc[alone].eq("unsure").all()
 
 
 def test_an_image_of_a_known_class_is_alone_in_no_cluster_of_it(task):
     found = found_in(task, single=True)
-    sizes = torch.bincount(found.cluster, minlength=12)
-    assert torch.equal(found.sizes, sizes + torch.tensor([0] * 4 + [EACH] * 8))
+    sizes = torch.bincount(found.clusters.assignment, minlength=12)
+    assert torch.equal(found.clusters.sizes, sizes + torch.tensor([EACH] * 8 + [0] * 4))
 
 
 def test_a_network_of_our_own_is_left_with_means_that_are_where_it_puts_its_classes():
     model = make_model("one")
     z = embed(model, LABELLED)
-    model.means = torch.stack([z[LABELLED.labels == k].mean(0) for k in range(2)])
-    model.spread, model.counts = torch.cov(z.T), torch.tensor([8, 8])
+    means = torch.stack([z[LABELLED.listing.labels == k].mean(0) for k in range(2)])
+    model.known = Statistics(means, torch.cov(z.T), torch.tensor([8, 8]))
     for labelled in (LABELLED, None):
         found = find(model, UNLABELLED, 3, labelled=labelled, run=Run(epochs=8, batch=8, rate=0.1, device="cpu"))
         now = embed(found.model, LABELLED)
-        there = torch.stack([now[LABELLED.labels == k].mean(0) for k in range(2)])
-        assert (there - model.means).norm() > 0.1 * there.norm()
-        assert (found.model.means - there).norm() < (1e-4 if labelled else 0.5) * (there - model.means).norm()
+        there = torch.stack([now[LABELLED.listing.labels == k].mean(0) for k in range(2)])
+        assert (there - model.known.means).norm() > 0.1 * there.norm()
+        assert (found.model.known.means - there).norm() < (1e-4 if labelled else 0.5) * (
+            there - model.known.means
+        ).norm()
+
+
+def test_finding_leaves_the_model_as_it_was_and_its_own_has_no_head_that_fits_another_backbone():
+    model = make_model("one")
+    before = {name: tensor.clone() for name, tensor in model.backbone.state_dict().items()}
+    found = find(model, UNLABELLED, 3, run=run("spacing"))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.backbone.state_dict().items())
+    assert model.head is not None
+    assert found.model.head is None
+    assert find(model, UNLABELLED, 3, run=run("kmeans")).model.head is not None  # nothing moved
+
+
+def test_the_truth_of_unlabelled_images_does_not_reach_training():
+    told = Images(UNLABELLED.pixels, replace(UNLABELLED.listing, labels=torch.arange(24) % 3, classes=("a", "b", "c")))
+    shuffled = Images(told.pixels, replace(told.listing, labels=told.listing.labels.flip(0)))
+    runs = [find(make_model("one"), images, 3, run=run("spacing")) for images in (told, shuffled)]
+    assert torch.equal(runs[0].features, runs[1].features)
+
+
+def test_features_that_are_not_finite_are_refused():
+    model = make_model("one")
+    model.backbone.stages[0][0].weight.data.fill_(torch.inf)
+    with pytest.raises(InputError, match=r"NaN or infinite features for 24 of 24 images"):
+        find(model, UNLABELLED, 3, run=run("kmeans"))

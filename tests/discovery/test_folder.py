@@ -1,12 +1,17 @@
 """A folder belongs to one run: it is claimed, gone on with, overwritten, and holds nothing that is not its own."""
 
+import subprocess
+import sys
 import tomllib
 
+import pandas as pd
 import pytest
 
-from newfound import files
+from newfound import files, pretrain
 from newfound.discovery.folder import CHECKPOINT, RESULTS, finished, refuse, working
+from newfound.discovery.settings import StageOne
 from newfound.errors import InputError
+from tests.data.pictures import write_doodles
 
 SETTINGS = {"known": "anns/photos", "weights": "anns/net.pt", "seed": 0, "size": None}
 
@@ -72,3 +77,17 @@ def test_finished_work_has_no_checkpoint_even_when_it_was_stopped_between_the_tw
     assert finished(tmp_path, "discovery.json", resume=True) == tmp_path
     assert not list(tmp_path.glob(f"*{CHECKPOINT}"))
     assert finished(tmp_path, "discovery.json", resume=False) is None
+
+
+@pytest.mark.processes
+def test_two_processes_write_one_run_folder(tmp_path):
+    write_doodles(tmp_path / "known", range(2), each=4)
+    write_doodles(tmp_path / "new", range(2, 4), each=8)
+    pretrain(tmp_path / "known", output=tmp_path / "model", stage=StageOne(size=28, width=4, pretrain_epochs=1))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "newfound"]
+    words = ["discover", "--model", "model", "--unlabelled", "new", "--classes", "2", "--epochs", "1", "-o", "run"]
+    line = [*launch, *words, "--device", "cpu"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Report:") == 1
+    assert len(pd.read_csv(tmp_path / "run" / "assignments.csv")) == 16

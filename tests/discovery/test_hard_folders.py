@@ -14,12 +14,12 @@ import torch
 from PIL import Image, ImageOps
 
 from newfound import discover
-from newfound.data.decoding import image_names
-from newfound.data.pictures import Pictures, pictures
-from newfound.data.sources import doodles
-from newfound.discovery.result import Discovery, csv_text
+from newfound.data.datasets import load_doodles
+from newfound.data.listing import Listing, find_images, list_images
+from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
-from newfound.training import embedding
+from newfound.discovery.tables import format_csv
+from newfound.encoders import extraction
 from tests.commands import newfound
 from tests.data.pictures import locked, save, write_doodles
 
@@ -67,7 +67,7 @@ ODD = (
 SAME = ("same/original.png", "same/a copy.png", "same/a hard link.png", "same/a link.png")
 """One picture under several names."""
 
-DRAWINGS = tuple(f"{name}/{number}.png" for name in doodles("spare").classes[:3] for number in range(EACH))
+DRAWINGS = tuple(f"{name}/{number}.png" for name in load_doodles("spare").listing.classes[:3] for number in range(EACH))
 GOOD = {*NAMES, *ODD, *SAME, *DRAWINGS}
 
 BAD = {
@@ -88,7 +88,7 @@ BAD = {
 
 def drawing(row: int) -> Image.Image:
     """One of the sample's drawings, of none of the classes that lie in folders."""
-    pixels = doodles("spare").pixels[300 + row, 0].numpy()
+    pixels = load_doodles("spare").pixels[300 + row, 0].numpy()
     return Image.fromarray(pixels).resize((112, 112))
 
 
@@ -131,7 +131,7 @@ def write_bad(folder: Path) -> None:
 def locked_names(root: Path) -> tuple[list[str], dict[str, str]]:
     """The listing, as somebody sees it who may not open the folder `shut`."""
     with locked(root, "shut") as here:
-        return image_names(here)
+        return find_images(here)
 
 
 @pytest.fixture(scope="module")
@@ -159,14 +159,14 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(place):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("newfound.data.pictures.image_names", locked_names)
+        patch.setattr("newfound.data.listing.find_images", locked_names)
         return discover(unlabelled=place / "pile", classes=3, run=RUN, stage=STAGE)
 
 
 def alone(file: Path, found: Discovery) -> torch.Tensor:
     """Features of one file, which nothing is near."""
-    one = Pictures((file,), (file.name,), torch.tensor([-1]), (), (None,), ("",))
-    return embedding.embed(one, found.model.trunk).features()
+    one = Listing.of([file.name], root=file.parent)
+    return extraction.extract_features(one, found.found.model.pretrained.backbone).features()
 
 
 def test_every_good_file_has_a_class_once(found):
@@ -176,8 +176,8 @@ def test_every_good_file_has_a_class_once(found):
 
 
 def test_every_bad_file_is_told_once_with_a_reason(found):
-    told = dict(line.split(": ", 1) for line in found.skipped)
-    assert len(told) == len(found.skipped)
+    told = dict(line.split(": ", 1) for line in found.found.listing.skipped)
+    assert len(told) == len(found.found.listing.skipped)
     assert told.keys() == {repr(name) for name in BAD}
     for name, reason in BAD.items():
         assert reason in told[repr(name)], name
@@ -185,21 +185,21 @@ def test_every_bad_file_is_told_once_with_a_reason(found):
 
 def test_every_row_is_that_of_the_file_it_names(place, found, monkeypatch, tmp_path):
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path))  # which has seen none of them
-    rows = torch.tensor([found.paths.index(name) for name in (*ODD, *NAMES, *SAME)])
-    files = [place / "pile" / found.paths[row] for row in rows]
-    z = found.model.backbone(torch.cat([alone(file, found) for file in files])).z.detach()
-    torch.testing.assert_close(found.features[rows], z, atol=0.01, rtol=0)  # kept in half precision
-    nearest = torch.cdist(z, found.features).argmin(1)
+    rows = torch.tensor([found.found.listing.names.index(name) for name in (*ODD, *NAMES, *SAME)])
+    files = [place / "pile" / found.found.listing.names[row] for row in rows]
+    z = found.found.model.backbone(torch.cat([alone(file, found) for file in files])).z.detach()
+    torch.testing.assert_close(found.found.features[rows], z, atol=0.01, rtol=0)  # kept in half precision
+    nearest = torch.cdist(z, found.found.features).argmin(1)
     for file, row in zip(files, nearest.tolist(), strict=True):
-        other = place / "pile" / found.paths[row]
+        other = place / "pile" / found.found.listing.names[row]
         assert file.read_bytes() == other.read_bytes(), (file, other)
 
 
 def test_a_photo_that_lies_on_its_side_is_seen_as_its_upright_copy_is(place, found, tmp_path):
     def unaugmented(file):
-        seen = embedding.embed(Pictures((file,), ("",), torch.tensor([-1]), (), (None,), ("",)), found.model.trunk)
+        seen = extraction.extract_features(Listing.of([str(file)], root=Path()), found.found.model.pretrained.backbone)
         calm, *augmented = seen.records[seen.places[0]].float()
-        return (1 + embedding.AUGMENTED) * calm - sum(augmented)  # calm is the mean over all
+        return (1 + extraction.AUGMENTED) * calm - sum(augmented)  # calm is the mean over all
 
     with Image.open(place / "pile" / "turned.jpg") as stored:
         lying = save(tmp_path / "lying.png", stored.copy())
@@ -217,22 +217,22 @@ def test_one_picture_under_several_names_is_of_one_class_with_one_confidence(fou
 def test_the_tables_read_back_with_the_very_names(found, tmp_path):
     found.save(tmp_path)
     written, table = pd.read_csv(tmp_path / "assignments.csv"), found.assignments()
-    assert written["path"].tolist() == list(found.paths)
+    assert written["path"].tolist() == list(found.found.listing.names)
     assert written["class"].tolist() == table["class"].tolist()
     np.testing.assert_allclose(written["confidence"], table["confidence"])
     again = Discovery.load(tmp_path)
-    assert again.paths == found.paths
-    assert again.skipped == found.skipped
+    assert again.found.listing.names == found.found.listing.names
+    assert again.found.listing.skipped == found.found.listing.skipped
 
 
 def test_a_carriage_return_in_a_name_ends_no_row(found, tmp_path):
-    names = [f"{name}\r.png" for name in found.paths]
-    replace(found, paths=tuple(names)).save(tmp_path)
+    names = [f"{name}\r.png" for name in found.found.listing.names]
+    listing = replace(found.found.listing, names=tuple(names))
+    Discovery(replace(found.found, listing=listing)).save(tmp_path)
     assert pd.read_csv(tmp_path / "assignments.csv")["path"].tolist() == names
-    assert pd.read_csv(io.StringIO(csv_text(found.assignments())))["path"].tolist() == list(found.paths)
+    assert pd.read_csv(io.StringIO(format_csv(found.assignments())))["path"].tolist() == list(found.found.listing.names)
 
 
-@pytest.mark.processes
 def test_the_command_gets_through_and_lists_what_was_left_out(place, found):
     def flat(text):
         return "".join(text.split())  # a terminal breaks lines where it likes
@@ -253,10 +253,10 @@ def test_the_command_gets_through_and_lists_what_was_left_out(place, found):
 
 def test_files_that_change_while_others_are_read_are_told_or_seen_as_they_are(tmp_path, monkeypatch):
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(embedding, "CHUNK", 1)  # so files are read only a few ahead
+    monkeypatch.setattr(extraction, "CHUNK", 1)  # so files are read only a few ahead
     pile = tmp_path / "pile"
     write_doodles(pile, CLASSES, each=4, scale=4)
-    names = pictures(pile, labelled=False).names
+    names = list_images(pile, labelled=False).names
     gone, broken, folder, other = names[-4:]
     original = (pile / other).read_bytes()
 
@@ -270,13 +270,15 @@ def test_files_that_change_while_others_are_read_are_told_or_seen_as_they_are(tm
             save(pile / "late.png", drawing(2))
 
     found = discover(unlabelled=pile, classes=3, run=RUN, stage=STAGE, progress=change)
-    assert found.paths == (*names[:-4], other)
-    assert [line.split(": ")[0] for line in found.skipped] == [repr(name) for name in (gone, broken, folder)]
-    z = found.model.backbone(alone(pile / other, found)).z[0]
-    torch.testing.assert_close(found.features[-1], z.detach(), atol=0.01, rtol=0)
+    assert found.found.listing.names == (*names[:-4], other)
+    assert [line.split(": ")[0] for line in found.found.listing.skipped] == [
+        repr(name) for name in (gone, broken, folder)
+    ]
+    z = found.found.model.backbone(alone(pile / other, found)).z[0]
+    torch.testing.assert_close(found.found.features[-1], z.detach(), atol=0.01, rtol=0)
     (pile / "original.png").write_bytes(original)
-    before = found.model.backbone(alone(pile / "original.png", found)).z[0]
-    assert (found.features[-1] - before).norm() > 0.1
+    before = found.found.model.backbone(alone(pile / "original.png", found)).z[0]
+    assert (found.found.features[-1] - before).norm() > 0.1
 
 
 def test_files_that_vanish_once_they_were_looked_at_leave_grey_copies(tmp_path, monkeypatch):
@@ -290,6 +292,6 @@ def test_files_that_vanish_once_they_were_looked_at_leave_grey_copies(tmp_path, 
     given = {"unlabelled": tmp_path / "pile", "classes": 3, "run": RUN, "stage": STAGE, "progress": vanish}
     found = discover(**given, output=tmp_path / "run")
     assert len(found.assignments()) == 12
-    assert not found.skipped
-    assert all((copy == 128).all() for copy in found.thumbnails.values())
+    assert not found.found.listing.skipped
+    assert all((copy == 128).all() for copy in found.found.thumbnails.values())
     assert (tmp_path / "run" / "report.html").is_file()

@@ -5,25 +5,27 @@ import math
 import pytest
 import torch
 
-from newfound.data.sources import Images
-from newfound.discovery.howmany import explained, how_many, known_points
-from newfound.discovery.reading import STAND, drawn
-from newfound.discovery.result import embed
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images
+from newfound.discovery.howmany import check_counting, explain, how_many, known_points
+from newfound.discovery.settings import Run
+from newfound.encoders import embed
+from newfound.encoders.known import STAND
+from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
-from newfound.functional.counting import Count, Tried
-from newfound.networks.model import Model
+from newfound.functional.counting import Candidate, Count
+from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
-from newfound.training.adapt import measured
 from newfound.types import generator, seeded
-from tests.training.features import embedded
+from tests.encoders.features import embedded
 
 KNOWN = embedded("known", range(15), each=20, strong=1.0)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return measured(KNOWN, trunk())
+    return fit_statistics(KNOWN, trunk())
 
 
 @pytest.mark.parametrize("single", [True, False])
@@ -33,43 +35,60 @@ def test_the_number_is_found_in_one_stage_and_in_two(model, single, kinds):
     found = how_many(model, pile, KNOWN if single else None, seed=0)
     assert abs(found.classes - 20) <= 3  # known and new ones together
     assert found.least <= 20 <= found.most
-    assert found.voice == "pairs"
+    assert found.criterion == "pairs"
+
+
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(("by", "criterion"), [("gcd", "accuracy"), ("dtc", "dtc")])
+def test_the_published_ways_find_the_number_too(model, monkeypatch, single, by, criterion):
+    monkeypatch.setattr("newfound.discovery.howmany.MOST", 12)
+    pile = embedded("pile", range(15, 20), each=20, labelled=False, strong=2.0)
+    found = how_many(model, pile, KNOWN if single else None, 0, by)
+    assert (found.known, found.criterion) == (15, criterion)
+    assert abs(found.novel - 5) <= 2
+    assert 15 <= found.curve[0].classes < found.curve[-1].classes == 27
+
+
+def test_a_published_way_is_refused_where_it_cannot_be_asked():
+    with pytest.raises(InputError, match=r"gcd asks labelled images; found 1 known class, .* 2 or more.*--known"):
+        check_counting("gcd", None, 1, mixed=True)
+    with pytest.raises(InputError, match=r"found 0 known classes"):
+        check_counting("dtc", None, 0, mixed=False)
+    with pytest.raises(InputError, match=r"dtc takes every class.*--no-mixed"):
+        check_counting("dtc", None, 5, mixed=True)
+    with pytest.raises(InputError, match=r"--classes 4 says how many.*--count-by gcd would change nothing"):
+        check_counting("gcd", 4, 5, mixed=True)
+    check_counting("gcd", None, 2, mixed=True)
+    check_counting("dtc", None, 2, mixed=False)
+    for classes in (None, 4):
+        check_counting("agreement", classes, 0, mixed=True)
+
+
+def test_a_way_to_count_that_nobody_knows_is_refused():
+    with pytest.raises(InputError, match=r"--count-by is elbow\. Needed: agreement, gcd or dtc"):
+        Run(count_by="elbow")
 
 
 def test_where_no_class_is_known_the_pile_speaks_alone(model):
     pile = embedded("pile", range(8), each=20, labelled=False)
-    found = how_many(Model(model.backbone, 224, 3, (), trunk=model.trunk), pile, None, seed=0)
-    assert found.voice == "silhouette"
+    found = how_many(
+        Model(model.backbone, 224, 3, (), pretrained=Pretrained(model.pretrained.backbone)), pile, None, seed=0
+    )
+    assert found.criterion == "silhouette"
     assert abs(found.classes - 8) <= 2
     assert math.isnan(found.curve[0].pairs)
 
 
-def test_drawn_points_have_the_means_the_covariance_and_the_numbers_asked_for():
-    means = 5 * torch.randn(3, 4, generator=generator("means"))
-    half = torch.randn(4, 3, generator=generator("half"))  # flat in one direction
-    counts = torch.tensor([60, 0, 30])
-    many = torch.stack([torch.cat(drawn(means, half @ half.T, counts, seed)[:1]) for seed in range(200)])
-    _, labels = drawn(means, half @ half.T, counts, 0)
-    assert labels.tolist() == [0] * 60 + [1] * 30  # of the second class nothing is told, and there is no gap
-    rest = []
-    for label, mean in enumerate(means[[0, 2]]):
-        members = many[:, labels == label].flatten(0, 1)
-        torch.testing.assert_close(members.mean(0), mean, atol=0.1, rtol=0)
-        rest.append(members - mean)
-    torch.testing.assert_close(torch.cov(torch.cat(rest).T), half @ half.T, atol=0.15, rtol=0)
-    assert not torch.equal(many[0], many[1])
-
-
 def test_of_a_large_class_no_more_points_are_drawn_than_are_needed():
     counts = torch.tensor([10 * STAND, 0, 7])
-    _, labels = known_points(own_network(means=torch.zeros(3, 16), spread=torch.eye(16), counts=counts), None, 0)
+    _, labels = known_points(own_network(Statistics(torch.zeros(3, 16), torch.eye(16), counts)), None, 0)
     assert torch.bincount(labels).tolist() == [STAND, 7]
 
 
 def test_points_of_known_classes_are_their_latents_or_drawn_where_these_would_be(model):
     latents, labels = known_points(model, KNOWN, 0)
     torch.testing.assert_close(latents, embed(model, KNOWN))
-    assert torch.equal(labels, KNOWN.labels)
+    assert torch.equal(labels, KNOWN.listing.labels)
     points, guessed = known_points(model, None, 0)
     assert torch.equal(guessed, labels)  # as many of each
     points = torch.nn.functional.normalize(points, dim=1)
@@ -82,9 +101,9 @@ def test_points_of_known_classes_are_their_latents_or_drawn_where_these_would_be
     assert within[0] == pytest.approx(within[1], rel=0.25)
 
 
-def own_network(**more):
+def own_network(known=None):
     with seeded("own"):
-        return Model(SmallResNet(2, 2), 8, 3, ("a", "b", "c"), **more)
+        return Model(SmallResNet(2, 2), 8, 3, ("a", "b", "c"), known=known)
 
 
 def test_where_nothing_is_left_of_known_classes_there_are_no_points():
@@ -95,7 +114,7 @@ def test_where_nothing_is_left_of_known_classes_there_are_no_points():
 
 def test_a_network_of_our_own_tells_means_and_spread_of_its_latents():
     means, counts = torch.rand(3, 16), torch.tensor([5, 6, 7])
-    points, labels = known_points(own_network(means=means, spread=1e-10 * torch.eye(16), counts=counts), None, 0)
+    points, labels = known_points(own_network(Statistics(means, 1e-10 * torch.eye(16), counts)), None, 0)
     torch.testing.assert_close(points, means[labels], atol=1e-3, rtol=0)
     assert torch.bincount(labels).tolist() == [5, 6, 7]
 
@@ -104,7 +123,7 @@ def test_a_network_of_our_own_tells_means_and_spread_of_its_latents():
 def test_features_are_aimed_at_what_is_to_be_counted_and_then_compared_by_direction(model, monkeypatch, labelled):
     asked = {}
 
-    def aimed(*given):
+    def refit_axes(*given):
         asked["aimed"] = given
         return model
 
@@ -112,7 +131,7 @@ def test_features_are_aimed_at_what_is_to_be_counted_and_then_compared_by_direct
         asked.update(given=given, more=more)
         return Count(4, 3, 3, 5, "pairs", {}, ())
 
-    monkeypatch.setattr("newfound.discovery.howmany.aimed", aimed)
+    monkeypatch.setattr("newfound.encoders.features.refit_axes", refit_axes)
     monkeypatch.setattr("newfound.discovery.howmany.count", count)
     pile = embedded("pile", range(12, 18), each=5, labelled=False, strong=1.0)
     how_many(model, pile, labelled, seed=3)
@@ -133,40 +152,47 @@ def test_latents_of_our_own_network_are_whitened_before_they_are_counted(monkeyp
 
     monkeypatch.setattr("newfound.discovery.howmany.count", count)
     half = torch.randn(16, 16, generator=generator("half"))
-    model = own_network(means=torch.rand(3, 16), spread=half @ half.T, counts=torch.tensor([5, 6, 7]))
+    model = own_network(Statistics(torch.rand(3, 16), half @ half.T, torch.tensor([5, 6, 7])))
     pixels = torch.randint(0, 256, (9, 3, 8, 8), generator=generator("pixels"), dtype=torch.uint8)
-    pile = Images(pixels, tuple("abcdefghi"), torch.full((9,), -1), ())
+    pile = Images(pixels, Listing.of("abcdefghi"))
     how_many(model, pile, None, 0)
-    size = model.spread.trace() / 16
-    white = torch.linalg.inv(torch.linalg.cholesky(model.spread + 0.3 * size * torch.eye(16)))
+    size = model.known.within_covariance.trace() / 16
+    white = torch.linalg.inv(torch.linalg.cholesky(model.known.within_covariance + 0.3 * size * torch.eye(16)))
     for got, latents in ((asked["pile"], embed(model, pile)), (asked["known"], known_points(model, None, 0)[0])):
         expected = torch.nn.functional.normalize(latents @ white.T, dim=1)
         torch.testing.assert_close(got @ got.T, expected @ expected.T, atol=1e-4, rtol=0)  # but for a turn
 
 
 def curve(*surplus):
-    return tuple(Tried(8 + number, value, 0.5, 0.5) for number, value in enumerate(surplus))
+    return tuple(Candidate(8 + number, value, 0.5, 0.5) for number, value in enumerate(surplus))
 
 
 def test_the_estimate_is_told_in_a_sentence_with_its_reason():
     said = {"silhouette": 14, "accuracy": 11, "pairs": 12}
-    assert explained(Count(12, 7, 9, 15, "pairs", said, curve(1.0, 0.2, -0.1))) == (
+    assert explain(Count(12, 7, 9, 15, "pairs", said, curve(1.0, 0.2, -0.1))) == (
         "5 new, estimated (2 to 8; 9 to 15 with the 7 known): with 12 clusters in all, as many pairs of labelled "
         "images share a cluster as a class; by silhouette 7 and by accuracy 4"
     )
+    halfway = Count(12, 7, 12, 12, "dtc", {"silhouette": 11, "accuracy": 14}, curve(math.nan))
+    assert explain(halfway) == (
+        "5 new, estimated: half way between two other estimates, without clusters of a few images; by silhouette 4 and "
+        "by accuracy 7"
+    )
     alone = Count(3, 0, 2, 5, "silhouette", {"silhouette": 3}, curve(math.nan, math.nan))
-    assert explained(alone) == "3 new, estimated (2 to 5): 3 clusters lie farthest apart"
+    assert explain(alone) == "3 new, estimated (2 to 5): 3 clusters lie farthest apart"
 
 
 def test_an_estimate_that_is_but_the_end_of_what_was_tried_says_so():
-    assert "even with 10 clusters, the most that were tried" in explained(
+    assert "even with 10 clusters, the most that were tried" in explain(
         Count(10, 7, 8, 13, "pairs", {}, curve(2, 1, 0.1))
     )
-    assert "even 8 clusters, the fewest that were tried" in explained(Count(8, 7, 8, 10, "pairs", {}, curve(0, -1, -2)))
+    assert "even 8 clusters, the fewest that were tried" in explain(Count(8, 7, 8, 10, "pairs", {}, curve(0, -1, -2)))
 
 
 def test_too_few_images_to_count_are_refused_with_what_to_do(model):
     pile = embedded("pile", range(3), each=1, labelled=False)
     with pytest.raises(InputError, match=r"Found 3 images.*at least 4.*--classes"):
-        how_many(Model(model.backbone, 224, 3, (), trunk=model.trunk), pile, None, seed=0)
+        how_many(
+            Model(model.backbone, 224, 3, (), pretrained=Pretrained(model.pretrained.backbone)), pile, None, seed=0
+        )
     assert how_many(model, pile, None, seed=0).known == 15

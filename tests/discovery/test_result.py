@@ -1,10 +1,8 @@
-"""Discovery: summary, rename, merge, predict, save, load."""
+"""Discovery: people edit it, save it, read it again, and ask it of other images."""
 
-import csv
-import io
 import json
 import logging
-import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,472 +10,407 @@ import pandas as pd
 import pytest
 import torch
 
+from newfound.data.datasets import load_doodles
 from newfound.data.decoding import Box
-from newfound.data.sources import Images, doodles
-from newfound.discovery.find import Run, find
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images
+from newfound.discovery.edits import Edit
+from newfound.discovery.find import find
+from newfound.discovery.found import Found
+from newfound.discovery.journal import EDITS, add_edits, read_edits
 from newfound.discovery.pages import page
-from newfound.discovery.result import TRUST_FEATURES, TRUST_LEARNT, Discovery, csv_text
-from newfound.discovery.trace import Trace
+from newfound.discovery.result import Discovery
+from newfound.discovery.settings import Run
 from newfound.errors import InputError
-from newfound.functional.calibration import Line, Trust
-from newfound.functional.counting import Count, Tried
 from newfound.networks.model import Model
-from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
-from newfound.types import generator, seeded
+from newfound.training.moments import Moment
+from newfound.types import seeded
 from tests.data.pictures import save, write_doodles
-
-
-@pytest.fixture(scope="module")
-def model():
-    with seeded("result"):
-        return Model(SmallResNet(2, 2), 28, 1, ("a", "b"), torch.nn.Linear(16, 2))
+from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD, make_found
+from tests.discovery.version_3 import write_version_3
 
 
 @pytest.fixture(scope="module")
 def images():
-    drawings = doodles("spare")
+    drawings = load_doodles("spare")
     return drawings.pick(torch.arange(0, 1000, 20))  # 50 drawings
 
 
-@pytest.fixture
-def found(model, images):
-    """Classes of a pile in which no image is unsure."""
+@pytest.fixture(scope="module")
+def found(images):
+    """Clusters of drawings of which none is unsure."""
+    with seeded("result"):
+        model = Model(SmallResNet(2, 2), 28, 1, ("a", "b"), torch.nn.Linear(16, 2))
     return find(model, images, 4, run=Run(method="kmeans", unsure=0.0, device="cpu"))
 
 
-TRUST = Trust(right=Line(3.0, -0.5), new=Line(2.0, 0.25))
+@pytest.fixture
+def drawn(found):
+    return Discovery(found)
 
 
 @pytest.fixture
-def mixed(model):
-    """Ten points each of three new classes and two known ones, and some between them; nothing is of class 5."""
-    places = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]])
-    random = generator("mixed")
-    between = torch.tensor([[4.4, 0.1], [0.2, 4.6], [4.5, 4.4], [8.8, 4.3]])
-    features = torch.cat([(places[:, None] + torch.randn(4, 10, 2, generator=random)).flatten(0, 1), between])
-    centres = torch.cat([places, torch.tensor([[30.0, 30.0]])])
-    return Discovery(
-        replace(model, trust=TRUST, classes=("cat", "new-1")),
-        paths=tuple(f"{row}.png" for row in range(44)),
-        boxes=(None,) * 44,
-        features=features,
-        centres=centres,
-        cluster=torch.cdist(features, centres).argmin(1),
-        sizes=torch.full((5,), 10**9),  # so many that no image moves its centre
-        unit=False,
-        known=("cat", "new-1"),
-        thumbnails={0: torch.zeros(1, 4, 4, dtype=torch.uint8)},
-        threshold=0.6,
-    )
+def made():
+    return Discovery(make_found(), by="Ada")
 
 
-def sigmoid(line, score):
-    return 1 / (1 + math.exp(-(line.slope * score + line.offset)))
+def names(run):
+    return dict(run.classes.names)
 
 
-def test_the_summary_has_a_row_a_class_the_largest_first(found):
-    table = found.summary()
-    assert list(table["name"]) == ["new-1", "new-2", "new-3", "new-4"]
+def test_the_summary_has_a_row_a_class_the_largest_first(drawn):
+    table = drawn.summary()
+    assert list(table["class"]) == ["new-1", "new-2", "new-3", "new-4"]
     assert table["size"].sum() == 50
     assert table["size"].is_monotonic_decreasing
     assert table["share"].sum() == pytest.approx(1, abs=1e-3)
 
 
-def test_distance_and_confidence_are_those_of_the_centres_without_the_image_itself(found):
-    table = found.assignments()
-    for row in range(len(table)):
-        d = (found.features[row] - found.centres).norm(dim=1)
-        assert table["distance"][row] == pytest.approx(d[found.cluster[row]].item(), abs=1e-4)
-        others = found.cluster == found.cluster[row]
-        others[row] = False
-        own = (found.features[row] - found.features[others].mean(0)).norm()
-        other = min(v for k, v in enumerate(d) if k != found.cluster[row])
-        assert table["confidence"][row] == pytest.approx(sigmoid(TRUST_LEARNT.right, math.log(other / own)), abs=1e-3)
-
-
-def test_the_exemplar_is_the_image_nearest_its_centre(found):
-    table, summary = found.assignments(), found.summary()
-    for name, exemplar in zip(summary["name"], summary["exemplar"], strict=True):
-        members = table[table["class"] == name]
-        assert members.set_index("path")["distance"][exemplar] == members["distance"].min()
-
-
-def test_accuracy_on_sure_images_keeps_the_assignment_of_all_images(mixed):
-    confidence = mixed.confidence()
-    first = confidence[mixed.cluster == 0].sort(descending=True).values
-    mixed.threshold = first[3].item()
-    sure = confidence >= mixed.threshold
-    # Of the first cluster the four sure images are crabs; the others, which are more, are eels and give it its class.
-    kinds = [f"kind {cluster}" for cluster in mixed.cluster.tolist()]
-    truth = [("crab" if sure[row] else "eel") if kind == "kind 0" else kind for row, kind in enumerate(kinds)]
-    mixed.truth = tuple(truth)
-    assert mixed.scores["sure accuracy"] == pytest.approx(1 - 4 / sure.sum().item())
-    mixed.truth = tuple(kinds)
-    assert mixed.scores["sure accuracy"] == 1
-
-
-def test_scores_are_those_of_the_classes_as_a_person_left_them(mixed):
-    """New clusters 0 and 1 hold one kind: merged they are right, and known classes keep their places."""
-    new = len(mixed.centres) - len(mixed.known)
-    truth = [
-        "kind" if cluster < 2 else mixed.known[cluster - new] if cluster >= new else f"kind {cluster}"
-        for cluster in mixed.cluster.tolist()
-    ]
-    mixed.truth = tuple(truth)
-    apart = mixed.scores
-    mixed.merge([1, 2])
-    assert apart["accuracy"] < 1
-    assert mixed.scores["accuracy"] == mixed.scores["named accuracy"] == 1
-    mixed.rename(mixed.classes[-1], "another name")  # is still that class
-    assert mixed.scores["named accuracy"] == 1
-    mixed.merge([1, mixed.classes[-1]])  # a known class with a new one
-    assert mixed.scores["named accuracy"] < 1
-
-
-def test_renaming_changes_the_name_everywhere(found):
-    found.rename(2, "sea pen")
-    assert "sea pen" in set(found.assignments()["class"])
-    assert "new-2" not in set(found.assignments()["class"])
+def test_renaming_changes_the_name_everywhere(made):
+    made.rename(FIRST, "sea pen")
+    made.rename("sea pen", "sea feather")
+    assert "sea feather" in set(made.assignments()["class"])
+    assert "new-2" not in set(made.assignments()["class"])
     with pytest.raises(InputError, match="another class's name"):
-        found.rename(1, "sea pen")
-    with pytest.raises(InputError, match=r"no class 9.*1, 2, 3, 4"):
-        found.rename(9, "x")
+        made.rename(SECOND, "sea feather")
+    with pytest.raises(InputError, match=r"no class 9.*1, 2, 3, 4, 5"):
+        made.rename(9, "x")
 
 
-@pytest.mark.parametrize("name", ["", " \t"])
-def test_a_class_is_not_left_without_a_name(mixed, name):
-    with pytest.raises(InputError, match=r"is empty or another class's name; give class 2 a name"):
-        mixed.rename(2, name)
+def test_every_edit_says_who_and_when(made):
+    made.rename(FIRST, "sea pen")
+    (edit,) = made.edits
+    assert edit.by == "Ada"
+    assert pd.Timestamp(edit.at).tz is not None
 
 
-def test_merged_classes_are_one_and_numbers_are_never_given_anew(found):
-    sizes = found.summary().set_index("class")["size"]
-    assert found.merge([4, 2]) == 2
-    after = found.summary().set_index("class")["size"]
-    assert list(after.index) == [1, 2, 3]
-    assert after[2] == sizes[2] + sizes[4]
-    found.rename(3, "third")
-    assert found.classes == [1, 2, 3]
-    with pytest.raises(InputError, match="two different classes"):
-        found.merge([1, 1])
+@pytest.mark.parametrize("order", [(CAT, SECOND), (SECOND, CAT), ("new-3", "cat")])
+def test_a_known_class_keeps_number_and_name_whatever_is_merged_with_it(made, order):
+    assert made.merge(order) == CAT
+    assert names(made) == {CAT: "cat", ABSENT: "new-1", FIRST: "new-2", THIRD: "new-4"}
+    assert made.classes.kind(CAT) == "known"
 
 
-def test_merging_makes_images_between_the_two_more_confident(found):
-    before = found.assignments()["confidence"]
-    found.merge([1, 2])
-    after = found.assignments()["confidence"]
-    assert (after >= before - 1e-9).all()
-    assert (after > before).any()
+@pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
+def test_classes_may_be_merged_and_named_by_numbers_of_any_kind(made, kind):
+    assert made.merge(kind([THIRD, SECOND])) == SECOND
+    made.rename(np.int64(SECOND), "both")
+    assert names(made)[SECOND] == "both"
 
 
-def test_all_merged_into_one_class_is_certain(found):
-    found.merge([1, 2, 3, 4])
-    assert (found.assignments()["confidence"] == 1).all()
-    assert list(found.summary()["nearest"]) == [""]
+def test_a_class_is_split_by_k_means_as_was_proposed(made):
+    made.merge([FIRST, SECOND])
+    before = made.classes
+    proposed = made.propose_split(FIRST, 2)
+    assert made.classes is before
+    numbers = made.split(FIRST, 2)
+    assert [made.classes.rows(number).tolist() for number in numbers] == proposed
+    halves = [made.found.clusters.assignment[rows].bincount(minlength=4)[2:].tolist() for rows in proposed]
+    assert sorted(max(half) / sum(half) for half in halves)[0] > 0.8  # the two that were merged lie apart
+    assert numbers == [FIRST, 6]
+    assert names(made)[6] == "new-5"
 
 
-def test_predicting_the_same_images_gives_the_same_classes_and_knows_not_that_they_made_them(found, images):
-    said, table = found.predict(images), found.assignments()
+def test_a_class_may_be_split_by_hand(made):
+    rows = made.classes.rows(FIRST).tolist()
+    assert made.split("new-2", [rows[:3], rows[3:]]) == [FIRST, 6]
+    assert made.classes.rows(6).tolist() == rows[:3]  # the larger part keeps the number
+
+
+@pytest.mark.parametrize("into", [0, 1, 13])
+def test_a_class_is_not_split_in_more_parts_than_it_has_images(made, into):
+    with pytest.raises(InputError, match=f"Asked for {into} parts of class {FIRST}, which has 12 images"):
+        made.split(FIRST, into)
+    assert not made.edits
+
+
+def test_a_class_of_equal_images_is_not_split(made):
+    features, clusters = made.found.features.clone(), made.found.clusters
+    features[clusters.assignment == 2] = 0.0
+    alike = Discovery(replace(made.found, features=features))
+    with pytest.raises(InputError, match=f"2 parts of class {FIRST}, whose 12 images show no more than 1"):
+        alike.split(FIRST)
+
+
+def test_images_are_moved_by_row_or_by_name(made):
+    made.move([0, "1.png"], "new-4")
+    assert made.classes.assignment[:2].tolist() == [THIRD, THIRD]
+    assert made.new_class(["2.png"], "crab") == 6
+    assert made.assignments().loc[2, ["class", "identified_by"]].tolist() == ["crab", "Ada"]
+    for images, why in ((["a.png"], "no image called 'a.png'"), ([], "No image was given"), ([44], "no image 44")):
+        with pytest.raises(InputError, match=why):
+            made.move(images, CAT)
+
+
+def test_the_name_of_a_file_means_all_boxes_in_it_and_every_image_is_looked_at_once(monkeypatch):
+    names, boxes = ("a.png", "a.png", *map(str, range(42))), (Box(0, 0, 5, 5), Box(5, 0, 5, 5), *[None] * 42)
+    run, asked = Discovery(make_found(listing=Listing.of(names, boxes=boxes))), []
+    caption = Found.caption
+    monkeypatch.setattr(Found, "caption", lambda found, row: asked.append(row) or caption(found, row))
+    run.move(["a.png", "7", "8", "9"], FIRST)
+    run.set_aside(["a.png at x=5, y=0"])
+    assert run.edits[0].rows == (0, 1, 9, 10, 11)
+    assert run.edits[1].rows == (1,)
+    assert asked == [*range(44)]
+
+
+def test_images_are_set_aside_and_accepted(made):
+    made.set_aside([0])
+    sure = made.assignments()
+    expected = ((sure["guess"] == "cat") & (sure["confidence"] >= 0.9) & (sure["kind"] != "set aside")).sum()
+    assert made.accept("cat", above=0.9) == expected
+    assert (made.assignments()["identified_by"] == "Ada").sum() == expected + 1
+    assert made.summary().set_index("class").loc["cat", "reviewed"] == expected
+    assert made.accept(ABSENT) == 0
+
+
+def test_undo_and_redo_go_back_and_forth_without_end(made):
+    tables = [made.assignments()]
+    for edit in (lambda: made.merge([FIRST, SECOND]), lambda: made.rename(FIRST, "x"), lambda: made.split(FIRST)):
+        edit()
+        tables.append(made.assignments())
+    for table in reversed(tables[:-1]):
+        assert made.undo()
+        pd.testing.assert_frame_equal(made.assignments(), table)
+    assert not made.undo()
+    for table in tables[1:]:
+        assert made.redo()
+        pd.testing.assert_frame_equal(made.assignments(), table)
+    assert not made.redo()
+
+
+def test_saved_and_loaded_is_the_same(made, tmp_path):
+    made.merge([FIRST, SECOND])
+    made.rename(FIRST, "sea pen")
+    made.undo()
+    made.save(tmp_path)
+    loaded = Discovery.load(tmp_path)
+    assert loaded.edits == made.edits
+    pd.testing.assert_frame_equal(loaded.assignments(), made.assignments())
+    pd.testing.assert_frame_equal(loaded.summary(), made.summary())
+    assert loaded.redo()
+    assert names(loaded)[FIRST] == "sea pen"
+
+
+def test_saving_after_edits_writes_them_down_and_refreshes_tables_and_report(made, tmp_path):
+    made.save(tmp_path)
+    written = (tmp_path / "discovery.json").stat().st_mtime_ns
+    loaded = Discovery.load(tmp_path, by="Bo")
+    loaded.rename(FIRST, "sea pen")
+    assert not (tmp_path / EDITS).is_file()  # nothing is written before it is saved
+    loaded.save(tmp_path)
+    assert [edit.by for edit in read_edits(tmp_path)] == ["Bo"]
+    assert "sea pen" in (tmp_path / "classes.csv").read_text()
+    assert "sea pen" in (tmp_path / "assignments.csv").read_text()
+    assert "sea pen" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "discovery.json").stat().st_mtime_ns == written  # what was found never changes
+
+
+def test_edits_that_others_saved_meanwhile_are_not_lost(made, tmp_path):
+    made.save(tmp_path)
+    one, other = Discovery.load(tmp_path, by="one"), Discovery.load(tmp_path, by="other")
+    one.rename(FIRST, "sea pen")
+    other.rename(SECOND, "crab")
+    one.save(tmp_path)
+    other.save(tmp_path)
+    assert names(other)[FIRST] == "sea pen"
+    assert names(other)[SECOND] == "crab"
+    assert names(Discovery.load(tmp_path)) == names(other)
+
+
+def test_edits_that_contradict_what_others_saved_are_refused_and_theirs_stay(made, tmp_path):
+    made.save(tmp_path)
+    late = Discovery.load(tmp_path)
+    late.rename(SECOND, "crab")
+    made.merge([FIRST, SECOND])
+    made.save(tmp_path)
+    with pytest.raises(InputError, match=f"no class {SECOND}"):
+        late.save(tmp_path)
+    assert names(Discovery.load(tmp_path)) == names(made)
+
+
+def test_a_folder_that_holds_another_run_is_not_overwritten_unasked(made, tmp_path):
+    made.save(tmp_path)
+    other = Discovery(make_found(threshold=0.0))
+    with pytest.raises(InputError, match="holds another run"):
+        other.save(tmp_path)
+    made.rename(FIRST, "sea pen")
+    made.save(tmp_path)
+    other.save(tmp_path, overwrite=True)
+    assert Discovery.load(tmp_path).edits == []
+    assert Discovery.load(tmp_path).found.threshold == 0
+
+
+def test_edits_do_not_go_to_another_run_that_was_written_there_meanwhile(made, tmp_path):
+    made.save(tmp_path)
+    Discovery(make_found(threshold=0.0)).save(tmp_path, overwrite=True)
+    made.rename(FIRST, "sea pen")
+    with pytest.raises(InputError, match="holds another run"):
+        made.save(tmp_path)
+    assert Discovery.load(tmp_path).edits == []
+
+
+def test_a_run_that_overwrites_another_has_nothing_of_it_also_where_it_is_interrupted(made, tmp_path, monkeypatch):
+    before, after = (Moment(torch.arange(44), torch.zeros(44, 2)) for _ in range(2))
+    Discovery(make_found(moments=(before, after))).save(tmp_path)
+    assert Discovery.load(tmp_path).found.moments is not None
+    made.rename(FIRST, "sea pen")
+    with monkeypatch.context() as patch:
+        patch.setattr(Model, "save_pretrained", lambda model, folder: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            made.save(tmp_path, overwrite=True)
+    with pytest.raises(InputError, match="no finished run"):
+        Discovery.load(tmp_path)
+    made.save(tmp_path, overwrite=True)
+    assert Discovery.load(tmp_path).found.moments is None
+    assert names(Discovery.load(tmp_path)) == names(made)
+
+
+def test_of_two_that_read_a_run_of_version_3_the_second_does_not_drop_what_the_first_said(tmp_path):
+    write_version_3(tmp_path, make_found(), [1, 2, 3, 2, 5], {"1": "crab", "2": "cat", "3": "new-4", "5": "new-1"})
+    one, other = Discovery.load(tmp_path), Discovery.load(tmp_path)
+    one.rename(1, "sea pen")
+    one.save(tmp_path)
+    with pytest.raises(InputError, match="holds another run"):
+        other.save(tmp_path)
+    assert names(Discovery.load(tmp_path)) == names(one)
+
+
+def test_a_folder_that_was_taken_away_meanwhile_is_written_whole_again(made, tmp_path):
+    made.save(tmp_path / "run")
+    made.rename(FIRST, "sea pen")
+    shutil.rmtree(tmp_path / "run")
+    made.save(tmp_path / "run")
+    assert names(Discovery.load(tmp_path / "run")) == names(made)
+
+
+def test_a_run_of_version_3_is_saved_to_its_own_folder_as_one_of_today(tmp_path):
+    called = {"1": "crab", "2": "cat", "3": "new-4", "5": "new-1"}
+    write_version_3(tmp_path, make_found(), [1, 2, 3, 2, 5], called)
+    old = Discovery.load(tmp_path)
+    table = old.assignments()
+    old.save(tmp_path)
+    again = Discovery.load(tmp_path)
+    assert json.loads((tmp_path / "discovery.json").read_text())["version"] == 4
+    pd.testing.assert_frame_equal(again.assignments(), table)
+    assert again.edits == old.edits
+
+
+def test_a_folder_at_home_may_be_named_with_a_tilde(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made.save("~/run")
+    assert (tmp_path / "run" / "discovery.json").is_file()
+    assert names(Discovery.load("~/run")) == names(made)
+    assert Model.from_pretrained("~/run/model").classes == made.found.model.classes
+
+
+def test_damaged_edits_are_named_when_a_run_is_read(made, tmp_path):
+    made.save(tmp_path)
+    add_edits(tmp_path, [Edit("rename", (99,), names=("x",))], 0)
+    with pytest.raises(InputError, match="no class 99"):
+        Discovery.load(tmp_path)
+    (tmp_path / EDITS).write_text("{\n")
+    with pytest.raises(InputError, match=r"Line 1 of .*edits\.jsonl is damaged"):
+        Discovery.load(tmp_path)
+
+
+def test_printed_it_shows_its_classes_and_no_tensor(made):
+    for text in (repr(made), made._repr_html_()):
+        assert "4 classes in 44 images" in text
+        assert "new-2" in text
+        assert "tensor" not in text
+
+
+def test_predicting_the_same_images_gives_the_same_classes_and_knows_not_that_they_made_them(drawn, images):
+    said, table = drawn.predict(images), drawn.assignments()
     same = ["path", "distance", "guess"]
     pd.testing.assert_frame_equal(said[same], table[same])
     assert (said["confidence"] > table["confidence"]).all()
 
 
-def test_saved_and_loaded_is_the_same(found, images, tmp_path):
-    found.rename(1, 'a "name", with comma\nand newline')
-    found.merge([3, 4])
-    found.skipped = ("broken.png: the file is empty",)
-    found.save(tmp_path)
-    loaded = Discovery.load(tmp_path)
-    pd.testing.assert_frame_equal(loaded.summary(), found.summary())
-    pd.testing.assert_frame_equal(loaded.assignments(), found.assignments())
-    pd.testing.assert_frame_equal(loaded.predict(images), found.predict(images))
-    assert (loaded.names, loaded.numbers, loaded.skipped) == (found.names, found.numbers, found.skipped)
-    read_back = pd.read_csv(tmp_path / "assignments.csv")
-    assert list(read_back["class"]) == list(found.assignments()["class"])
+def test_predictions_are_of_the_classes_as_people_left_them(drawn, images):
+    drawn.merge([1, 2])
+    drawn.rename(1, "both")
+    assert "both" in set(drawn.predict(images)["class"])
+    assert not {"new-1", "new-2"} & set(drawn.predict(images)["class"])
 
 
-def test_saved_elsewhere_under_new_names_figures_can_still_be_drawn(model, images, tmp_path):
-    found = find(model, images, 2, run=Run(epochs=1, device="cpu"))
-    found.save(tmp_path / "first")
-    loaded = Discovery.load(tmp_path / "first")
-    loaded.rename(1, "sea pen")
-    loaded.save(tmp_path / "second")
-    before, after = (Trace.load(tmp_path / name) for name in ("first", "second"))
-    assert "sea pen" in after.classes
-    assert "sea pen" not in before.classes
-    assert torch.equal(before.after.latents, after.after.latents)
-
-
-@pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
-def test_classes_may_be_merged_and_named_by_numbers_of_any_kind(found, tmp_path, kind):
-    clusters = torch.tensor(found.numbers)
-    assert found.merge(kind([4, 3])) == 3
-    assert found.numbers == torch.where(clusters == 4, 3, clusters).tolist()
-    found.rename(np.int64(3), "both")
-    found.save(tmp_path)
-    assert Discovery.load(tmp_path).names == found.names
-
-
-def test_a_folder_at_home_may_be_named_with_a_tilde(found, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    found.save("~/run")
-    assert (tmp_path / "run" / "discovery.json").is_file()
-    assert Discovery.load("~/run").names == found.names
-    assert Model.from_pretrained("~/run/model").classes == found.model.classes
-
-
-def test_files_that_cannot_be_read_are_named_when_predicting(found, tmp_path, caplog):
+def test_files_that_cannot_be_read_are_named_when_predicting(drawn, tmp_path, caplog):
     write_doodles(tmp_path, range(1), each=2)
     (tmp_path / "zero.png").touch()
     with caplog.at_level(logging.WARNING, "newfound"):
-        assert len(found.predict(tmp_path)) == 2
+        assert len(drawn.predict(tmp_path)) == 2
     assert "zero.png" in caplog.text
 
 
-def test_known_classes_come_last_under_their_names_and_new_ones_avoid_these(mixed):
-    assert mixed.names == {1: "new-2", 2: "new-3", 3: "new-4", 4: "cat", 5: "new-1"}
-    assert [mixed.kind(number) for number in mixed.classes] == ["new", "new", "new", "known", "known"]
+def test_images_of_another_size_are_refused(drawn):
+    big = Images(torch.zeros(3, 1, 32, 32, dtype=torch.uint8), Listing.of(["a", "b", "c"]))
+    with pytest.raises(InputError, match=r"32 × 32 pixels, the model sees 28 × 28"):
+        drawn.predict(big)
 
 
-def test_a_table_says_of_every_image_what_a_loop_over_centres_says(mixed):
-    table = mixed.assignments()
-    assert list(table) == ["path", "class", "number", "kind", "confidence", "newness", "distance", "guess", "twin"]
-    for row, line in table.iterrows():
-        d = [math.dist(mixed.features[row].tolist(), centre) for centre in mixed.centres.tolist()]
-        own = min(range(5), key=d.__getitem__)
-        right = sigmoid(TRUST.right, math.log(min(d[k] for k in range(5) if k != own) / d[own]))
-        new = sigmoid(TRUST.new, math.log(min(d[3:]) / min(d[:3])))
-        name = ("new-2", "new-3", "new-4", "cat", "new-1")[own]
-        kind = "known" if own >= 3 else "new"
-        assert line["confidence"] == pytest.approx(right, abs=1e-4)
-        assert line["newness"] == pytest.approx(new, abs=1e-4)
-        assert line["distance"] == pytest.approx(d[own], abs=1e-4)
-        assert line["guess"] == name
-        said = (name, own + 1, kind) if right >= 0.6 else ("unsure", -1, "unsure")
-        assert (line["class"], line["number"], line["kind"]) == said
-    assert set(table["kind"]) == {"known", "new", "unsure"}
-    assert mixed.confidence().tolist() == pytest.approx(table["confidence"].tolist(), abs=1e-4)
+def test_of_a_list_whose_first_images_have_boxes_every_table_has_the_same_columns(drawn, tmp_path, monkeypatch):
+    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
+    for row in range(4):
+        save(tmp_path / f"{row}.png")
+    lines = ["path,x,y,width,height,group", "0.png,1,1,4,4,dive", "1.png,1,1,4,4,", "2.png,,,,,", "3.png,,,,,"]
+    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
+    first, second = (table for table, _ in drawn.predictions(tmp_path / "list.csv"))
+    assert list(first) == list(second)
+    assert {"x", "group"} <= set(first)
 
 
-def test_the_summary_counts_sure_images_and_the_others_beside_them(mixed):
-    table, summary = mixed.assignments(), mixed.summary().set_index("name")
-    assert list(summary.index) == ["new-2", "new-3", "new-4", "cat"]  # of class 5 there is nothing
-    for name, line in summary.iterrows():
-        sure, guessed = table[table["class"] == name], table[table["guess"] == name]
-        assert line["size"] == len(sure)
-        assert line["share"] == pytest.approx(len(sure) / 44, abs=1e-4)
-        assert line["unsure"] == len(guessed) - len(sure)
-        assert line["kind"] == ("known" if name == "cat" else "new")
-        assert line["coherence"] == pytest.approx(guessed["confidence"].mean(), abs=1e-4)
-        assert line["newness"] == pytest.approx(guessed["newness"].mean(), abs=1e-4)
-    assert summary["size"].sum() + summary["unsure"].sum() == 44
-    assert summary["unsure"].sum() >= 4
-    assert summary["newness"].drop("cat").min() > 0.8
-    assert summary["newness"]["cat"] < 0.2
-
-
-@pytest.mark.parametrize(("threshold", "unsure"), [(0.0, 0), (math.inf, 44)])
-def test_all_images_or_none_may_be_unsure(mixed, threshold, unsure):
-    mixed.threshold = threshold
-    table = mixed.assignments()
-    assert (table["class"] == "unsure").sum() == unsure
-    assert mixed.summary()["unsure"].sum() == unsure
-    assert (table["guess"] != "unsure").all()
-
-
-def test_a_class_may_be_called_unsure_and_still_be_counted(mixed):
-    sizes = mixed.summary()["size"]
-    mixed.rename(4, "unsure")
-    assert list(mixed.summary()["size"]) == list(sizes)
-
-
-@pytest.mark.parametrize("numbers", [(4, 2), (2, 4)])
-def test_merging_a_new_class_into_a_known_one_keeps_the_known_name(mixed, numbers):
-    sizes = mixed.summary().set_index("class")["size"]
-    assert mixed.merge(numbers) == 2
-    assert mixed.names == {1: "new-2", 2: "cat", 3: "new-4", 5: "new-1"}
-    assert mixed.kind(2) == "known"
-    summary = mixed.summary().set_index("class")
-    assert summary["size"][2] >= sizes[2] + sizes[4]  # some between them are sure now
-    assert summary["kind"][2] == "known"
-    assert summary["newness"][2] < 0.2  # both clusters are known now
-
-
-def test_two_known_classes_merged_have_the_first_one_s_name(mixed):
-    assert mixed.merge([5, 4]) == 4
-    assert mixed.names[4] == "cat"
-    assert mixed.merge([1, 4, 2]) == 1
-    assert mixed.names == {1: "cat", 3: "new-4"}
-
-
-def test_the_nearest_class_is_that_of_the_nearest_centre_of_another_also_once_merged(mixed):
-    mixed.centres = torch.tensor([[0.0, 0.0], [9.5, 0.0], [0.0, 8.0], [9.0, 6.0], [30.0, 30.0]])
-    nearest = mixed.summary().set_index("name")["nearest"]
-    assert nearest.to_dict() == {"new-2": "new-4", "new-3": "cat", "new-4": "new-2", "cat": "new-3"}
-    mixed.merge([2, 4])  # the nearest of the others is near the second of its centres
-    nearest = mixed.summary().set_index("name")["nearest"]
-    assert nearest.to_dict() == {"new-2": "new-4", "cat": "new-4", "new-4": "new-2"}
-
-
-def test_confidence_is_the_table_s_also_once_classes_are_merged(mixed):
-    before = mixed.confidence()
-    mixed.merge([1, 2])
-    assert mixed.confidence().tolist() == pytest.approx(mixed.assignments()["confidence"].tolist(), abs=1e-4)
-    assert not torch.equal(mixed.confidence(), before)
-
-
-def test_new_classes_merged_stay_new(mixed):
-    assert mixed.merge([3, 1]) == 1
-    assert (mixed.names[1], mixed.kind(1)) == ("new-2", "new")
-
-
-def test_distances_mean_what_the_model_says_and_else_what_others_said(mixed):
-    own, other = torch.cdist(mixed.features[:1], mixed.centres)[0].sort().values[:2].tolist()
-    eye = trunk()
-    for trust, looks, line in ((TRUST, eye, TRUST), (None, None, TRUST_LEARNT), (None, eye, TRUST_FEATURES)):
-        mixed.model = replace(mixed.model, trust=trust, trunk=looks)
-        assert mixed.confidence()[0].item() == pytest.approx(sigmoid(line.right, math.log(other / own)), abs=1e-5)
-
-
-def test_where_no_class_is_known_all_images_are_new(found):
-    assert (found.assignments()["newness"] == 1).all()
-    assert set(found.assignments()["kind"]) == {"new"}
-
-
-def test_a_near_duplicate_is_told_by_the_image_that_it_nearly_equals(mixed):
-    mixed.twins = {3: 1, 7: 1}
-    column = mixed.assignments()["twin"]
-    assert column[3] == column[7] == "1.png"
-    assert (column.drop([3, 7]) == "").all()
-
-
-def test_what_was_known_unsure_counted_and_double_is_loaded_again(mixed, tmp_path):
-    mixed.twins = {3: 1}
-    mixed.count = Count(
-        7, 2, 5, 9, "pairs", {"pairs": 7, "silhouette": 8}, (Tried(2, 0.5, 0.25, 0.1), Tried(4, 0, 1, 0.2))
-    )
-    mixed.truth = tuple("ab"[row % 2] for row in range(len(mixed.paths)))
-    mixed.merge([1, 4])
-    mixed.save(tmp_path)
-    loaded = Discovery.load(tmp_path)
-    assert (loaded.known, loaded.threshold, loaded.twins) == (("cat", "new-1"), 0.6, {3: 1})
-    assert loaded.count == mixed.count
-    assert loaded.model.trust == TRUST
-    pd.testing.assert_frame_equal(loaded.assignments(), mixed.assignments())
-    pd.testing.assert_frame_equal(loaded.summary(), mixed.summary())
-    read_back = pd.read_csv(tmp_path / "assignments.csv", keep_default_na=False)
-    assert list(read_back["twin"]) == list(mixed.assignments()["twin"])
-
-
-@pytest.mark.parametrize("header", [True, False])
-def test_names_of_any_signs_are_read_back_from_a_table_with_and_without_its_header(header):
-    names = ['a, "b"', "c\rd", "e\nf", "g\r\nh", "ü"]
-    text = csv_text(pd.DataFrame({"path": names, "size": range(5)}), header=header)
-    rows = [[name, str(size)] for size, name in enumerate(names)]
-    assert [*csv.reader(io.StringIO(text, newline=""))] == [["path", "size"]] * header + rows
-
-
-def test_nan_in_what_spoke_for_a_number_is_loaded_again(mixed, tmp_path):
-    mixed.count = Count(7, 0, 5, 9, "silhouette", {"silhouette": 7}, (Tried(2, math.nan, math.nan, 0.1),))
-    mixed.save(tmp_path)
-    loaded = Discovery.load(tmp_path)
-    assert [math.isnan(value) for value in loaded.count.curve[0]] == [False, True, True, False]
-    assert "NaN" not in (tmp_path / "discovery.json").read_text()
-
-
-def test_a_run_of_another_version_or_damaged_is_refused(found, tmp_path):
-    found.save(tmp_path)
-    about = tmp_path / "discovery.json"
-    text = about.read_text()
-    about.write_text(json.dumps(json.loads(text) | {"version": 99}))
-    with pytest.raises(InputError, match="version 99"):
-        Discovery.load(tmp_path)
-    about.write_text(text[:100])
-    with pytest.raises(InputError, match="damaged"):
-        Discovery.load(tmp_path)
-    about.unlink()
-    with pytest.raises(InputError, match="no finished run"):
-        Discovery.load(tmp_path)
-
-
-def test_images_of_another_size_are_refused(found):
-    big = Images(torch.zeros(3, 1, 32, 32, dtype=torch.uint8), ("a", "b", "c"), torch.full((3,), -1), ())
-    with pytest.raises(InputError, match=r"32 pixels wide.*sees 28"):
-        found.predict(big)
-
-
-def test_finding_leaves_the_model_as_it_was(model, images):
-    before = {name: tensor.clone() for name, tensor in model.backbone.state_dict().items()}
-    find(model, images, 3, run=Run(epochs=1, device="cpu"))
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.backbone.state_dict().items())
-
-
-def test_the_truth_of_unlabelled_images_does_not_reach_training(model, images):
-    assert (images.labels >= 0).all()  # the drawings come with their truth, which find must not look at
-    shuffled = Images(images.pixels, images.names, images.labels.flip(0), images.classes)
-    runs = [find(model, some, 3, run=Run(epochs=2, device="cpu")) for some in (images, shuffled)]
-    assert torch.equal(runs[0].features, runs[1].features)
-
-
-def test_labelled_and_unlabelled_images_come_together_grey_or_coloured(images):
-    colour = Images(images.pixels.repeat(1, 3, 1, 1), images.names, images.labels, images.classes)
-    data = images.beside(colour)
-    assert data.pixels.shape == (100, 3, 28, 28)
-    assert data.labels[:50].equal(images.labels)
-    assert (data.labels[50:] == -1).all()
-
-
-def test_the_page_shows_every_class_with_typical_images_first(found):
-    found.merge([1, 2])
-    shown = page(found)
-    assert [each.size for each in shown.classes] == list(found.summary()["size"])
+def test_the_page_shows_every_class_with_typical_images_first(drawn):
+    drawn.merge([1, 2])
+    shown = page(drawn.classes)
+    assert [each.size for each in shown.classes] == list(drawn.summary()["size"])
+    away = {row["path"]: row["distance"] for row in drawn.assignments().to_dict("records")}
     for each in shown.classes:
-        confidences = {row["path"]: row["distance"] for row in found.assignments().to_dict("records")}
-        distances = [confidences[exemplar.name] for exemplar in each.exemplars]
+        distances = [away[exemplar.name] for exemplar in each.exemplars]
         assert distances == sorted(distances)
         assert not {e.name for e in each.exemplars} & {e.name for e in each.doubtful}
     assert len(shown.points) == 50
     assert shown.metrics is None
 
 
-def test_features_that_are_not_finite_are_refused(images):
-    with seeded("result"):
-        model = Model(SmallResNet(2, 2), 28, 1, ("a", "b"))
-    model.backbone.stages[0][0].weight.data.fill_(torch.inf)
-    with pytest.raises(InputError, match=r"NaN or infinite features for 50 of 50 images"):
-        find(model, images, 3, run=Run(method="kmeans", device="cpu"))
+def test_the_page_shows_nothing_that_was_set_aside(drawn):
+    drawn.set_aside([0, 1])
+    shown = page(drawn.classes)
+    assert len(shown.points) == 48
+    assert "2 were set aside" in shown.lead
+    assert sum(each.size for each in shown.classes) == 48
 
 
-def test_a_class_that_is_called_unsure_keeps_its_images_in_tables_and_report(found):
-    found.rename(1, "unsure")
-    row = found.summary().iloc[0]
-    assert (row["name"], row["unsure"]) == ("unsure", 0)
-    shown = page(found).classes[0]
+def test_a_discovery_whose_images_are_all_set_aside_is_printed_and_saved(made, tmp_path):
+    made.set_aside(range(44))
+    assert "0 classes in 44 images" in repr(made)
+    made.save(tmp_path)
+    assert Discovery.load(tmp_path).classes.aside.all()
+
+
+def test_the_page_counts_the_images_that_were_measured(made):
+    run = Discovery(replace(made.found, truth=("cat",) * 44))
+    run.set_aside([0, 1])
+    assert "all 42 unlabelled images" in page(run.classes).measured
+
+
+def test_a_class_that_is_called_unsure_keeps_its_images_in_tables_and_report(drawn):
+    drawn.rename(1, "unsure")
+    row = drawn.summary().iloc[0]
+    assert (row["class"], row["unsure"]) == ("unsure", 0)
+    shown = page(drawn.classes).classes[0]
     assert (shown.name, shown.size, shown.unsure) == ("unsure", row["size"], 0)
 
 
-def test_boxes_and_groups_are_told_wherever_an_image_is(mixed):
-    mixed.boxes = tuple(Box(row, 2, 3, 4) if row % 2 else None for row in range(44))
-    mixed.groups = tuple("dive" if row < 5 else "" for row in range(44))
-    mixed.twins = {4: 3}
-    table = mixed.assignments()
-    assert list(table)[:6] == ["path", "x", "y", "width", "height", "group"]
-    assert table["group"].tolist() == list(mixed.groups)
-    assert table["twin"][4] == "3.png at x=3, y=2"
-    for text in mixed.summary()["exemplar"]:
-        row = int(text.split(".")[0])
-        assert text == (f"{row}.png at x={row}, y=2" if row % 2 else f"{row}.png")
+def test_other_methods_that_were_compared_stay_in_the_report(made, tmp_path):
+    from newfound.discovery.found import Compared
 
-
-def test_of_a_list_whose_first_images_have_boxes_every_table_has_the_same_columns(model, found, tmp_path, monkeypatch):
-    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
-    for row in range(4):
-        save(tmp_path / f"{row}.png")
-    lines = ["path,x,y,width,height,group", "0.png,1,1,4,4,dive", "1.png,1,1,4,4,", "2.png,,,,,", "3.png,,,,,"]
-    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
-    grey = replace(found, model=replace(model, channels=1))
-    first, second = (table for table, _ in grey.predictions(tmp_path / "list.csv"))
-    assert list(first) == list(second)
-    assert {"x", "group"} <= set(first)
+    told = Discovery(replace(made.found, comparison=(Compared("k-means on pixels", 0.5, 0.25),)))
+    told.save(tmp_path)
+    assert "k-means on pixels" in (tmp_path / "report.html").read_text()
+    again = Discovery.load(tmp_path)
+    again.rename(FIRST, "sea pen")
+    again.save(tmp_path)
+    assert "k-means on pixels" in (tmp_path / "report.html").read_text()
+    assert json.loads((tmp_path / "discovery.json").read_text())["comparison"] == [["k-means on pixels", 0.5, 0.25]]

@@ -5,7 +5,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from newfound.functional.axes import axes, class_moments, moments, tempered, together
+from newfound.functional.axes import axes, class_moments, moments, power_normalised, together
 from newfound.types import generator
 
 
@@ -16,12 +16,12 @@ def features(n=60, dim=12, name="features"):
 def test_tempered_features_are_square_roots_of_unit_length():
     x = torch.tensor([[4.0, -9.0, 0.0], [0.0, 0.0, 0.0]])
     expected = torch.tensor([[2.0, -3.0, 0.0]]) / 13**0.5
-    torch.testing.assert_close(tempered(x)[:1], expected)
-    assert torch.equal(tempered(x)[1], torch.zeros(3))  # what has no direction keeps none
+    torch.testing.assert_close(power_normalised(x)[:1], expected)
+    assert torch.equal(power_normalised(x)[1], torch.zeros(3))  # what has no direction keeps none
 
 
 def test_a_feature_s_unit_does_not_matter():
-    torch.testing.assert_close(tempered(7.3 * features()), tempered(features()))
+    torch.testing.assert_close(power_normalised(7.3 * features()), power_normalised(features()))
 
 
 def test_without_a_spread_they_are_the_principal_axes():

@@ -7,7 +7,15 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from newfound.functional.calibration import Line, chance, lead, platt, ratio, strangeness, without_self
+from newfound.functional.calibration import (
+    Logistic,
+    leave_one_out,
+    log_margin,
+    novelty_score,
+    platt,
+    probability,
+    ratio,
+)
 from newfound.types import generator
 
 
@@ -70,7 +78,7 @@ def test_scores_that_separate_perfectly_are_trusted_but_one_in_so_many(gap):
     score = torch.tensor([-gap, gap]).double().repeat(50)
     line = platt(score, score > 0)
     assert line == pytest.approx((math.log(51) / gap, 0), abs=1e-6)
-    torch.testing.assert_close(chance(score, line), torch.tensor([1 / 52, 51 / 52]).double().repeat(50))
+    torch.testing.assert_close(probability(score, line), torch.tensor([1 / 52, 51 / 52]).double().repeat(50))
 
 
 def test_another_unit_of_the_score_changes_the_slope_alone():
@@ -93,7 +101,7 @@ def test_what_always_or_never_happens_is_likely_or_not_but_for_no_score_certain(
     score = outcomes(0.0, 0.0, 98)[0]
     found = platt(score, torch.full((98,), always))
     expected = 0.99 if always else 0.01  # 99 of 100
-    torch.testing.assert_close(chance(score, found), torch.full((98,), expected).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(probability(score, found), torch.full((98,), expected).double(), atol=1e-6, rtol=0)
 
 
 def test_scores_without_end_do_not_move_the_line():
@@ -101,18 +109,18 @@ def test_scores_without_end_do_not_move_the_line():
     ends = torch.tensor([math.inf, -math.inf, math.inf]).double()
     found = platt(torch.cat([score, ends]), torch.cat([happened, torch.tensor([False, True, True])]))
     assert found == platt(score, happened)
-    assert platt(ends, torch.tensor([True, False, True])) == Line(0.0, 0.0)
+    assert platt(ends, torch.tensor([True, False, True])) == Logistic(0.0, 0.0)
 
 
 def test_a_chance_is_the_logistic_function_of_the_line():
     score = torch.linspace(-3, 3, 13)
-    for s, p in zip(score.tolist(), chance(score, Line(1.7, -0.4)).tolist(), strict=True):
+    for s, p in zip(score.tolist(), probability(score, Logistic(1.7, -0.4)).tolist(), strict=True):
         assert p == pytest.approx(1 / (1 + math.exp(0.4 - 1.7 * s)), abs=1e-6)
 
 
 @pytest.mark.parametrize("slope", [2.0, 0.0, -2.0])
 def test_a_score_without_end_is_sure_whatever_the_line(slope):
-    assert chance(torch.tensor([math.inf, -math.inf]), Line(slope, -1.0)).tolist() == [1.0, 0.0]
+    assert probability(torch.tensor([math.inf, -math.inf]), Logistic(slope, -1.0)).tolist() == [1.0, 0.0]
 
 
 def test_ratios_of_nothing_and_of_everything_are_even():
@@ -135,7 +143,7 @@ GROUP = torch.tensor([1, 2, 2, 4, 5, 1])
 def test_lead_equals_the_loop_over_images_and_centres():
     distances, same = apart(), GROUP[:, None] == GROUP
     own = torch.randint(6, (40,), generator=generator("own"))
-    found = lead(distances, own, same)
+    found = log_margin(distances, own, same)
     for row in range(40):
         mine = int(own[row])
         others = [distances[row, k].item() for k in range(6) if GROUP[k] != GROUP[mine]]
@@ -144,7 +152,7 @@ def test_lead_equals_the_loop_over_images_and_centres():
 
 def test_strangeness_equals_the_loop_over_images_and_centres():
     distances, new = apart(), torch.tensor([True, False, True, True, False, False])
-    found = strangeness(distances, new)
+    found = novelty_score(distances, new)
     for row in range(40):
         known = min(distances[row, k].item() for k in range(6) if not new[k])
         novel = min(distances[row, k].item() for k in range(6) if new[k])
@@ -154,22 +162,22 @@ def test_strangeness_equals_the_loop_over_images_and_centres():
 def test_the_unit_of_distance_does_not_matter():
     distances, own, same = apart(), apart().argmin(1), torch.eye(6, dtype=torch.bool)
     new = torch.arange(6) < 2
-    torch.testing.assert_close(lead(1e-3 * distances, own, same), lead(distances, own, same))
-    torch.testing.assert_close(strangeness(1e-3 * distances, new), strangeness(distances, new))
+    torch.testing.assert_close(log_margin(1e-3 * distances, own, same), log_margin(distances, own, same))
+    torch.testing.assert_close(novelty_score(1e-3 * distances, new), novelty_score(distances, new))
 
 
 def test_an_image_leads_where_its_own_centre_is_the_nearest_and_not_half_way():
     distances, same = apart(), torch.eye(6, dtype=torch.bool)
-    assert (lead(distances, distances.argmin(1), same) > 0).all()
-    assert (lead(distances, distances.argmax(1), same) < 0).all()
+    assert (log_margin(distances, distances.argmin(1), same) > 0).all()
+    assert (log_margin(distances, distances.argmax(1), same) < 0).all()
     even = torch.ones(3, 2)
-    assert not lead(even, torch.tensor([0, 1, 0]), torch.eye(2, dtype=torch.bool)).any()
+    assert not log_margin(even, torch.tensor([0, 1, 0]), torch.eye(2, dtype=torch.bool)).any()
 
 
 def test_merging_classes_never_lessens_the_lead():
     distances, alone = apart(), torch.eye(6, dtype=torch.bool)
     own = distances.argmin(1)
-    before, after = lead(distances, own, alone), lead(distances, own, GROUP[:, None] == GROUP)
+    before, after = log_margin(distances, own, alone), log_margin(distances, own, GROUP[:, None] == GROUP)
     assert (after >= before).all()
     second = distances.topk(2, largest=False).indices[:, 1]
     merged = GROUP[own] == GROUP[second]  # the nearest other centre is no longer of another class
@@ -180,16 +188,16 @@ def test_merging_classes_never_lessens_the_lead():
 def test_where_there_is_nothing_to_be_told_from_all_is_said():
     distances = apart()
     one = torch.ones(6, 6, dtype=torch.bool)
-    assert (lead(distances, distances.argmin(1), one) == math.inf).all()
-    assert (strangeness(distances, torch.ones(6, dtype=torch.bool)) == math.inf).all()
-    assert (strangeness(distances, torch.zeros(6, dtype=torch.bool)) == -math.inf).all()
+    assert (log_margin(distances, distances.argmin(1), one) == math.inf).all()
+    assert (novelty_score(distances, torch.ones(6, dtype=torch.bool)) == math.inf).all()
+    assert (novelty_score(distances, torch.zeros(6, dtype=torch.bool)) == -math.inf).all()
 
 
 def test_without_itself_an_image_is_as_far_from_its_centre_as_from_the_mean_of_the_others():
     x = torch.randn(30, 5, generator=generator("x"), dtype=torch.float64)
     cluster = torch.arange(30) % 4
     centres = torch.stack([x[cluster == k].mean(0) for k in range(4)])
-    found = without_self(torch.cdist(x, centres), cluster, torch.bincount(cluster))
+    found = leave_one_out(torch.cdist(x, centres), cluster, torch.bincount(cluster))
     for row in range(30):
         for k in range(4):
             members = [x[i] for i in range(30) if cluster[i] == k and i != row]
@@ -200,18 +208,18 @@ def test_an_image_alone_in_the_only_new_class_is_neither_new_nor_known_for_sure(
     """Its class is gone with it, so nothing is left that could say how new it is."""
     new, own = torch.tensor([True, False, False]), torch.tensor([0, 1])
     distances = torch.tensor([[0.0, 9.0, 8.0], [5.0, 1.0, 7.0]])
-    found = strangeness(without_self(distances, own, torch.tensor([1, 4, 4])), new)
+    found = novelty_score(leave_one_out(distances, own, torch.tensor([1, 4, 4])), new)
     assert found[0] == 0
     assert found[1] == pytest.approx(math.log(4 / 3 / 5))
-    assert strangeness(without_self(distances, own, torch.tensor([1, 4, 4])), ~new)[0] == 0
+    assert novelty_score(leave_one_out(distances, own, torch.tensor([1, 4, 4])), ~new)[0] == 0
 
 
 def test_an_image_alone_in_its_cluster_is_the_least_sure_of_all_and_says_nothing_of_others():
     distances, own = torch.tensor([[0.0, 4.0, 3.0], [1.0, 5.0, 2.0]]), torch.tensor([0, 2])
-    found = without_self(distances, own, torch.tensor([1, 7, 4]))
+    found = leave_one_out(distances, own, torch.tensor([1, 7, 4]))
     assert found.tolist() == [[math.inf, 4.0, 3.0], [1.0, 5.0, pytest.approx(8 / 3)]]
-    alone = lead(found, own, torch.eye(3, dtype=torch.bool))
-    assert chance(alone, Line(2.0, 1.0))[0] == 0
+    alone = log_margin(found, own, torch.eye(3, dtype=torch.bool))
+    assert probability(alone, Logistic(2.0, 1.0))[0] == 0
     score, happened = torch.tensor([1.0, 2.0, -1.0, 0.5]), torch.tensor([True, True, False, False])
     with_it = torch.cat([score, alone[:1]]), torch.cat([happened, torch.tensor([True])])
     assert platt(*with_it) == platt(score, happened)

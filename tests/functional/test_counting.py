@@ -41,7 +41,7 @@ def asked(classes, known, mixed=False, each=30, seed=0, **options):
 
 
 @pytest.mark.parametrize(
-    ("classes", "known", "mixed", "voice"),
+    ("classes", "known", "mixed", "criterion"),
     [
         (16, 8, False, "pairs"),
         (16, 8, True, "pairs"),
@@ -52,19 +52,19 @@ def asked(classes, known, mixed=False, each=30, seed=0, **options):
         (5, 0, False, "silhouette"),
     ],
 )
-def test_the_number_of_classes_is_found_within_a_fifth_and_lies_in_the_interval(classes, known, mixed, voice):
+def test_the_number_of_classes_is_found_within_a_fifth_and_lies_in_the_interval(classes, known, mixed, criterion):
     for seed in range(2):
         found = asked(classes, known, mixed, seed=seed)
-        assert found.voice == voice
+        assert found.criterion == criterion
         assert abs(found.classes - classes) <= 0.2 * classes
         assert found.least <= classes <= found.most
-        assert found.classes == found.estimates[voice]
+        assert found.classes == found.estimates[criterion]
         assert found.estimates.keys() == ({"pairs", "accuracy", "silhouette"} if known else {"silhouette"})
 
 
-@pytest.mark.parametrize(("known", "voice"), [(2, "silhouette"), (3, "pairs")])
-def test_three_labelled_classes_are_enough_to_speak_of_others(known, voice):
-    assert asked(6, known, mixed=True, each=10, most=5).voice == voice
+@pytest.mark.parametrize(("known", "criterion"), [(2, "silhouette"), (3, "pairs")])
+def test_three_labelled_classes_are_enough_to_speak_of_others(known, criterion):
+    assert asked(6, known, mixed=True, each=10, most=5).criterion == criterion
 
 
 def test_more_classes_are_counted_as_more():

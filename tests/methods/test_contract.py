@@ -4,22 +4,17 @@ import pytest
 import torch
 
 from newfound.errors import InputError
-from newfound.methods import METHODS, Method, Sum, build, parse
-from newfound.methods.spacing_loss import SpacingLoss
+from newfound.methods import METHODS, parse
+from newfound.methods.base import Method, Sum
+from newfound.methods.spacing import spacing_of
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, generator, seeded
+from tests.methods.names import distinct, staged, with_spacing
 
 DIM, KNOWN, NOVEL, ROWS = 16, 3, 4, 60
-HOSTS = [name for name in METHODS if name != "kmeans"]
-NAMES = HOSTS + [f"{name}+spacing" for name in HOSTS if not name.startswith("spacing")]
-CASES = [
-    (name, labelled)
-    for name in NAMES
-    for labelled in (True, False)
-    if all(recipe.labelled != ("unused" if labelled else "needed") for recipe in parse(name))
-]
+CASES = staged([*distinct(), *with_spacing()])
 KINDS = {"mixed": (8, 12), "only unlabelled": (0, 20), "only labelled": (20, 0)}
 BATCHES = [(*case, kind) for case in CASES for kind in KINDS if case[1] or kind == "only unlabelled"]
 NOW = Now(seed=1, epoch=3, epochs=10, step=2, steps=5)
@@ -41,7 +36,7 @@ def make_survey(labelled: bool) -> Survey:
 def make_method(name: str, labelled: bool, mixed: bool = False) -> Method:
     """A method that has been through its start."""
     with seeded("method"):
-        method = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS, mixed), make_model())
+        method = parse(name).build(Problem(DIM, KNOWN, NOVEL, labelled, ROWS, mixed), make_model())
     for epoch in range(NOW.epoch + 1):
         method.before_epoch(lambda: make_survey(labelled), NOW._replace(epoch=epoch, step=0))
     return method.train()
@@ -111,7 +106,7 @@ def test_saved_loaded_and_going_on_equals_going_on(name, labelled, kind):
     going = make_method(name, labelled)
     step(going, kind, NOW)
     with seeded("another"):
-        loaded = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS), make_model()).train()
+        loaded = parse(name).build(Problem(DIM, KNOWN, NOVEL, labelled, ROWS), make_model()).train()
     loaded.load_state_dict(state_of(going))
     for now in (NOW._replace(step=3), NOW._replace(step=4)):
         assert equal(step(going, kind, now), step(loaded, kind, now))
@@ -130,7 +125,7 @@ def test_two_stages_refuse_a_labelled_row(name, labelled):
 @pytest.mark.parametrize(("name", "labelled"), CASES)
 def test_a_method_trains_nothing_of_the_model_it_was_built_from(name, labelled):
     model = make_model()
-    method = build(name, Problem(DIM, KNOWN, NOVEL, labelled, ROWS), model)
+    method = parse(name).build(Problem(DIM, KNOWN, NOVEL, labelled, ROWS), model)
     own = {tensor.data_ptr() for part in (model.backbone, model.head) for tensor in part.state_dict().values()}
     assert own.isdisjoint(tensor.data_ptr() for tensor in method.state_dict().values())
 
@@ -155,12 +150,31 @@ def test_where_unlabelled_images_may_be_of_known_classes_too_there_is_an_output_
         assert latents[0].z.grad.isfinite().all()
     assert equal(before, moved_by_hooks(method))
     scores, pile = method.eval().logits(torch.rand(5, DIM, generator=generator("logits"))), KNOWN + NOVEL
-    apart = name != "simgcd" and not name.startswith(("simgcd+", "spacing"))
-    own = KNOWN if labelled and apart else 0  # a head of their own beside that
-    assert scores is None or scores.shape == (5, own + pile)
-    spacing = [part for part in method.modules() if isinstance(part, SpacingLoss)]
-    assert all(len(part.prototypes) == pile for part in spacing)
-    assert bool(spacing) == ("spacing" in name)
+    beside = {0, KNOWN} if labelled else {0}  # a head of known classes alone beside that
+    assert scores is None or scores.shape[1] - pile in beside
+    spacing = spacing_of(method)  # the set that classes are read by; a finer one may stand beside it
+    assert spacing is None or len(spacing.prototypes) == pile
+    assert (spacing is None) == (parse(name).spacing is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        *((name, KNOWN) for name in ("pairs", "rs", "rs-il", "ncl", "uno", "dual", "openmix", "joint")),
+        *((name, 0) for name in ("simgcd", "spacing")),
+    ],
+)
+def test_in_a_mixed_pile_a_head_of_known_classes_alone_stays_beside_that_of_all(name, beside):
+    scores = make_method(name, True, mixed=True).eval().logits(torch.rand(5, DIM, generator=generator("logits")))
+    assert scores.shape == (5, beside + KNOWN + NOVEL)
+
+
+def test_a_recipe_with_two_names_is_asked_once():
+    assert METHODS["spacing"] is METHODS["spacing:swapped"]
+    assert METHODS["dtc"] is METHODS["dtc:pi"]
+    recipes = [METHODS[name] for name in distinct()]
+    assert len({id(recipe) for recipe in recipes}) == len(recipes)
+    assert all(any(recipe is one for one in recipes) for recipe in METHODS.values() if recipe.training.epochs)
 
 
 def test_a_sum_refuses_a_loss_name_used_twice():

@@ -276,7 +276,7 @@ def test_runs_of_every_length_warm_up_then_renew_targets_after_the_first_epoch_a
     main = max(1, math.ceil(epochs / 11))
     expected = [0, main, *range(main + 1, epochs, max(1, round(epochs * 5 / 110)))]
     assert renewed == [epoch for epoch in expected if epoch < epochs]
-    assert method.warming(Now(0, 0, epochs))
+    assert method.warms_up(Now(0, 0, epochs))
 
 
 # The losses

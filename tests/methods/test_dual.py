@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from newfound.data.batches import Data
+from newfound.data.pixels import PixelDataset
 from newfound.methods.dual import Dual, likeness, locations, recipe
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
@@ -30,7 +30,7 @@ def make_method(labelled=True, key="method"):
     return method.double().train()
 
 
-def settle(method):
+def adapt_batch_norm(method):
     """Some steps on, and β has found its scale: codes are neither flat nor of one part."""
     for earlier in (0, 1):
         step(method, "mixed", NOW._replace(step=earlier))
@@ -153,7 +153,7 @@ def naive_distillation(method, sides, labels):
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_losses_equal_the_loops_over_images_and_pairs(kind):
     method = make_method()
-    settle(method)
+    adapt_batch_norm(method)
     latents, batch = make_batch(kind)
     losses = method(latents, batch, NOW)
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_all_losses_equal_the_loops_over_images_and_pairs(kind):
 
 def test_the_guesses_of_the_example_are_neither_all_alike_nor_all_different():
     method = make_method()
-    settle(method)
+    adapt_batch_norm(method)
     latents, _ = make_batch("only unlabelled")
     ranked = naive_codes(method, method.stage(latents[0].map).detach())
     alike = [top(a) == top(b) for i, a in enumerate(ranked) for b in ranked[:i]]
@@ -365,8 +365,8 @@ def make_learner():
 
 def test_the_recipe_trains_in_the_loop_and_stopped_and_resumed_equals_never_stopped(tmp_path):
     pixels = torch.randint(0, 256, (48, 1, 16, 16), generator=generator("pixels"), dtype=torch.uint8)
-    data = Data(pixels, torch.where(torch.arange(48) < 24, torch.arange(48) % KNOWN, -1))
-    training, keep = Training(epochs=2, batch=16, rate=0.01, trains=1), tmp_path / "checkpoint.safetensors"
+    data = PixelDataset(pixels, torch.where(torch.arange(48) < 24, torch.arange(48) % KNOWN, -1))
+    training, checkpoint = Training(epochs=2, batch=16, rate=0.01, trains=1), tmp_path / "checkpoint.safetensors"
     learner, stopped = make_learner(), make_learner()
     start = copy.deepcopy(learner.state_dict())
     fit(learner, data, training, seed=3, device="cpu")
@@ -375,9 +375,9 @@ def test_the_recipe_trains_in_the_loop_and_stopped_and_resumed_equals_never_stop
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(stopped, data, training, seed=3, device="cpu", progress=interrupt, keep=keep)
+        fit(stopped, data, training, seed=3, device="cpu", progress=interrupt, checkpoint=checkpoint)
     resumed = make_learner()
-    fit(resumed, data, training, seed=3, device="cpu", keep=keep, resume=True)
+    fit(resumed, data, training, seed=3, device="cpu", checkpoint=checkpoint, resume=True)
     assert equal(learner.state_dict(), resumed.state_dict())
 
     moved = {name for name, tensor in learner.state_dict().items() if not torch.equal(tensor, start[name])}

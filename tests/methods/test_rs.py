@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from newfound.methods import Sum, rs
+from newfound.methods import rs
+from newfound.methods.base import Sum
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, generator, seeded

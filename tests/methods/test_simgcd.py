@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from newfound.data.batches import Data
+from newfound.data.pixels import PixelDataset
 from newfound.functional.metrics import accuracy
 from newfound.methods.simgcd import SimGcd, build, distillation, recipe, unevenness
-from newfound.networks.model import Model
+from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, fit
 from newfound.types import Batch, Latents, Now, Problem, generator, seeded
@@ -250,7 +250,8 @@ def test_the_projector_has_the_sizes_of_the_paper_and_no_batch_norm():
 
 
 def make_model(means):
-    return Model(SmallResNet(1), 32, 3, ("a", "b", "c"), nn.Linear(DIM, KNOWN), means=means)
+    known = None if means is None else Statistics(means, torch.eye(DIM), means.any(1).long())
+    return Model(SmallResNet(1), 32, 3, ("a", "b", "c"), nn.Linear(DIM, KNOWN), known=known)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,9 @@ def test_it_goes_through_the_loop(labelled):
     with seeded("learner"):
         model = Model(SmallResNet(width=1, stride=2), 32, 3, ("a", "b", "c"), nn.Linear(8, KNOWN))
         learner = Learner(model.backbone, build(Problem(8, KNOWN, NOVEL, labelled, 16), model))
-    rows = fit(learner, Data(pixels, labels), replace(recipe.training, epochs=2, batch=8, rate=0.05), 0, device="cpu")
+    rows = fit(
+        learner, PixelDataset(pixels, labels), replace(recipe.training, epochs=2, batch=8, rate=0.05), 0, device="cpu"
+    )
     assert len(rows) == 2
     scores = learner.eval().method.logits(learner.backbone(pixels.float() / 255).z)
     assert scores.shape == (16, KNOWN + NOVEL if labelled else NOVEL)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from newfound.data.batches import Data
+from newfound.data.pixels import PixelDataset
 from newfound.errors import InputError
 from newfound.functional import losses
 from newfound.functional.metrics import accuracy
@@ -101,8 +101,8 @@ def test_what_was_learnt_of_known_classes_holds_for_novel_ones():
     known = grey % 2 == 0
     with seeded("stage one"):
         learner = Learner(SmallResNet(2, 2), Similarity(Problem(16, 4, 0)))
-    training = replace(SIMILARITY_TRAINING, epochs=60, batch=16, few=4, rate=0.01)
-    fit(learner, Data(pixels[known], grey[known] // 2), training, seed=0, device="cpu")
+    training = replace(SIMILARITY_TRAINING, epochs=60, batch=16, classes_per_batch=4, rate=0.01)
+    fit(learner, PixelDataset(pixels[known], grey[known] // 2), training, seed=0, device="cpu")
     network = PairNet(learner.backbone, learner.method.pairs)
     guess = network(pixels[~known].float() / 255).argmax(2) == 1
     alike = grey[~known][:, None] == grey[~known]

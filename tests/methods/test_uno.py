@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from newfound.data.batches import Data
+from newfound.data.pixels import PixelDataset
 from newfound.functional.losses import swapped_cross_entropy
 from newfound.functional.metrics import accuracy
 from newfound.methods.uno import Uno, build, over_clustering, recipe, targets
@@ -232,7 +232,9 @@ def test_its_own_views_go_through_the_loop(labelled):
     with seeded("learner"):
         model = Model(SmallResNet(width=1, stride=2), 32, 3, ("a", "b", "c"), nn.Linear(8, KNOWN))
         learner = Learner(model.backbone, build(Problem(8, KNOWN, NOVEL, labelled, 16), model))
-    rows = fit(learner, Data(pixels, labels), replace(recipe.training, epochs=2, batch=8, rate=0.05), 0, device="cpu")
+    rows = fit(
+        learner, PixelDataset(pixels, labels), replace(recipe.training, epochs=2, batch=8, rate=0.05), 0, device="cpu"
+    )
     assert len(rows) == 2
     scores = learner.eval().method.logits(learner.backbone(pixels.float() / 255).z)
     assert scores.shape == (16, KNOWN + NOVEL if labelled else NOVEL)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from newfound.functional.axes import axes, moments, tempered
+from newfound.functional.axes import axes, moments, power_normalised
 from newfound.networks.adapter import Adapter
 from newfound.types import generator
 
@@ -14,14 +14,16 @@ def features(n=20, dim=10):
 
 def aimed():
     adapter = Adapter(inputs=10, dim=4, hidden=8)
-    adapter.aim(axes(moments(tempered(features())), 4))
+    adapter.aim(axes(moments(power_normalised(features())), 4))
     return adapter
 
 
 def test_it_starts_as_coordinates_along_its_axes_of_unit_length():
     x = features()
-    found = axes(moments(tempered(x)), 4)
-    expected = torch.stack([F.normalize((row - found.centre) @ found.matrix, dim=0) for row in tempered(x).double()])
+    found = axes(moments(power_normalised(x)), 4)
+    expected = torch.stack(
+        [F.normalize((row - found.centre) @ found.matrix, dim=0) for row in power_normalised(x).double()]
+    )
     torch.testing.assert_close(aimed()(x).z, expected.float())
 
 

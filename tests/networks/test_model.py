@@ -8,11 +8,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from newfound.errors import InputError
-from newfound.functional.calibration import Line, Trust
-from newfound.networks.model import Frozen, Model, card
+from newfound.functional.calibration import Calibration, Logistic
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import Frozen, Model, Pretrained, Statistics, card
+from newfound.networks.pretrained import PretrainedBackbone
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import generator, seeded
+from newfound.vision import vision
 
 
 @pytest.fixture
@@ -20,7 +23,15 @@ def model():
     with seeded("model"):
         backbone = SmallResNet(4, 2)
         head = torch.nn.Linear(32, 2)
-    return Model(backbone, 28, 1, ("cat", "Öl"), head, means=torch.rand(2, 32), spread=torch.eye(32))
+        known = Statistics(torch.rand(2, 32), torch.eye(32), torch.tensor([17, 0]))
+    return Model(backbone, 28, 1, ("cat", "Öl"), head, known)
+
+
+@pytest.fixture(scope="module")
+def eye():
+    """A small network as if others had taught it."""
+    network = vision("timm").create_model("test_resnet", num_classes=0)
+    return PretrainedBackbone("test_resnet", network, 32, [0.5] * 3, [0.25] * 3)
 
 
 def test_a_saved_model_says_the_same_of_images(model, tmp_path):
@@ -29,33 +40,97 @@ def test_a_saved_model_says_the_same_of_images(model, tmp_path):
     x = torch.rand(3, 1, 28, 28, generator=generator("x"))
     assert torch.equal(model.backbone.eval()(x).z, loaded.backbone.eval()(x).z)
     assert torch.equal(model.head.weight, loaded.head.weight)
-    assert torch.equal(model.means, loaded.means)
-    assert torch.equal(model.spread, loaded.spread)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(model.known, loaded.known, strict=True))
     assert (loaded.classes, loaded.size, loaded.channels) == (("cat", "Öl"), 28, 1)
 
 
 def test_what_distances_mean_and_how_many_images_a_mean_is_of_are_saved_to_the_last_digit(model, tmp_path):
-    model.trust = Trust(right=Line(6.523073229434098, -1 / 3), new=Line(1e-13, 0.1 + 0.2))
-    model.counts = torch.tensor([17, 0])
+    model.calibration = Calibration(right=Logistic(6.523073229434098, -1 / 3), new=Logistic(1e-13, 0.1 + 0.2))
     model.save_pretrained(tmp_path)
     loaded = Model.from_pretrained(tmp_path)
-    assert loaded.trust == model.trust
-    assert (loaded.trust.right.offset, loaded.trust.new.slope) == (-1 / 3, 1e-13)
-    assert torch.equal(loaded.counts, model.counts)
-    assert loaded.counts.dtype == torch.long
+    assert loaded.calibration == model.calibration
+    assert (loaded.calibration.right.offset, loaded.calibration.new.slope) == (-1 / 3, 1e-13)
+    assert loaded.known.counts.tolist() == [17, 0]
+    assert loaded.known.counts.dtype == torch.long
 
 
-def test_a_model_that_could_not_tell_what_distances_mean_loads_without(model, tmp_path):
-    model.save_pretrained(tmp_path)
+def test_a_model_that_could_not_tell_what_distances_mean_or_where_classes_lie_loads_without(model, tmp_path):
+    replace(model, known=None).save_pretrained(tmp_path)
     loaded = Model.from_pretrained(tmp_path)
-    assert (loaded.trust, loaded.counts) == (None, None)
+    assert (loaded.calibration, loaded.known) == (None, None)
 
 
-@pytest.mark.parametrize("trust", [{"right": [1.0, 2.0]}, {"right": [1.0], "new": [1.0, 2.0]}, 7])
-def test_a_damaged_meaning_of_distances_is_refused(model, tmp_path, trust):
+def test_what_lies_where_among_latents_and_among_a_pretrained_network_s_features_is_kept_apart(eye, tmp_path):
+    adapter, latents, features = Adapter(3, 2), (torch.rand(1, 2), torch.eye(2)), (torch.rand(1, 3), torch.eye(3))
+    counts = torch.tensor([9])
+    known, statistics = Statistics(*latents, counts), Statistics(*features, counts.clone())
+    Model(adapter, 32, 3, ("a",), known=known, pretrained=Pretrained(eye, statistics)).save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
+    assert loaded.pretrained.backbone.digest == eye.digest
+    for found, expected in ((loaded.known, known), (loaded.pretrained.statistics, statistics)):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+    Model(adapter, 32, 3, (), pretrained=Pretrained(eye)).save_pretrained(tmp_path / "nobody")
+    loaded = Model.from_pretrained(tmp_path / "nobody")
+    assert (loaded.known, loaded.pretrained.statistics) == (None, None)
+
+
+def write_first_layout(folder, backbone, settings, more=(), tensors=(), classes=("cat", "dog")):
+    """A folder as the first version wrote it, name by name."""
+    about = {"format": "newfound model", "version": 1, "backbone": settings, "size": 32, "channels": 3}
+    folder.mkdir()
+    (folder / "model.json").write_text(json.dumps(about | {"classes": [*classes]} | dict(more)))
+    weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in backbone.state_dict().items()}
+    save_file(weights | dict(tensors), folder / "model.safetensors")
+
+
+def test_a_folder_of_the_first_layout_is_read_with_a_network_of_our_own(tmp_path):
+    backbone, means, spread = SmallResNet(2, 2), torch.rand(2, 16), torch.eye(16)
+    head = {"head.weight": torch.rand(2, 16), "head.bias": torch.rand(2)}
+    told = {"means": means, "spread": spread, "counts": torch.tensor([7, 0])}
+    trust = {"trust": {"right": [2.0, -1.0], "new": [3.0, 0.5]}}
+    write_first_layout(
+        tmp_path / "own", backbone, {"kind": "small-resnet-18", "width": 2, "stride": 2}, trust, head | told
+    )
+    model = Model.from_pretrained(tmp_path / "own")
+    x = torch.rand(2, 3, 32, 32, generator=generator("x"))
+    assert torch.equal(model.backbone(x).z, backbone.eval()(x).z)
+    assert torch.equal(model.head.weight, head["head.weight"])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(model.known, told.values(), strict=True))
+    assert model.calibration == Calibration(right=Logistic(2.0, -1.0), new=Logistic(3.0, 0.5))
+    assert model.pretrained is model.similarity is None
+    assert model.recognisable == ("cat",)
+
+
+def test_a_folder_of_the_first_layout_is_read_with_what_a_pretrained_network_said(eye, tmp_path):
+    told = {"means": torch.rand(2, 4), "spread": torch.eye(4), "counts": torch.tensor([7, 5])}
+    more = {f"statistics.{name}": tensor for name, tensor in told.items()}
+    more |= {"means": torch.rand(2, 3), "spread": torch.eye(3), "counts": torch.tensor([7, 5])}
+    kind = {"kind": "adapter", "inputs": 4, "dim": 3, "hidden": 256}
+    write_first_layout(tmp_path / "eye", Adapter(4, 3), kind, {"trunk": eye.settings()}, more)
+    weights = {name: tensor.contiguous() for name, tensor in eye.network.state_dict().items()}
+    save_file(weights, tmp_path / "eye" / "trunk.safetensors")
+    model = Model.from_pretrained(tmp_path / "eye")
+    assert model.pretrained.backbone.digest == eye.digest
+    assert all(torch.equal(ours, more[name]) for ours, name in zip(model.known, told, strict=True))
+    assert all(
+        torch.equal(ours, theirs) for ours, theirs in zip(model.pretrained.statistics, told.values(), strict=True)
+    )
+
+
+def test_a_folder_from_before_images_were_counted_tells_no_class(tmp_path):
+    told = {"means": torch.rand(2, 16), "spread": 3 * torch.eye(16)}
+    settings = {"kind": "small-resnet-18", "width": 2, "stride": 2}
+    write_first_layout(tmp_path / "old", SmallResNet(2, 2), settings, tensors=told)
+    model = Model.from_pretrained(tmp_path / "old")
+    assert model.recognisable == ()
+    assert torch.equal(model.known.within_covariance, told["spread"])
+
+
+@pytest.mark.parametrize("calibration", [{"right": [1.0, 2.0]}, {"right": [1.0], "new": [1.0, 2.0]}, 7])
+def test_a_damaged_meaning_of_distances_is_refused(model, tmp_path, calibration):
     model.save_pretrained(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
-    (tmp_path / "model.json").write_text(json.dumps(about | {"trust": trust}))
+    (tmp_path / "model.json").write_text(json.dumps(about | {"trust": calibration}))
     with pytest.raises(InputError, match="damaged"):
         Model.from_pretrained(tmp_path)
 
@@ -102,11 +177,11 @@ def test_a_model_folder_holds_tensors_json_and_a_card_and_no_pickle(model, tmp_p
 
 
 def test_the_card_lists_known_classes_a_line_each_and_counts_those_whose_mean_is_inside(model):
-    text = card(replace(model, classes=("cat", "*Öl*\n# new <b>"), counts=torch.tensor([17, 0])))
+    text = card(replace(model, classes=("cat", "*Öl*\n# new <b>")))
     assert text.endswith("**Known classes**\n\n* cat\n* \\*Öl\\* \\# new \\<b\\>\n")
     assert "the means of 1 classes" in text
     assert "at least 5 images" in text
-    nobody = card(replace(model, classes=(), counts=None))
+    nobody = card(replace(model, classes=(), known=None))
     assert nobody.endswith("**Known classes**\n\nNone.\n")
     assert "the means of 0 classes" in nobody
 
@@ -115,7 +190,7 @@ def test_the_card_says_what_looks_at_images_and_where_doubt_was_measured(model):
     text = card(model)
     assert "A small ResNet that learnt from labelled images, at 28 × 28 pixels." in text
     assert "What distances mean was measured on other images." in text
-    text = card(replace(model, trust=Trust(right=Line(1.0, 0.0), new=Line(2.0, 0.0))))
+    text = card(replace(model, calibration=Calibration(right=Logistic(1.0, 0.0), new=Logistic(2.0, 0.0))))
     assert "What distances mean was measured on these classes, some pretended to be new." in text
 
 

@@ -8,10 +8,10 @@ import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
 
-from newfound.data.batches import Data
-from newfound.data.sources import Images
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images, PixelDataset
 from newfound.errors import InputError
-from newfound.methods import build
+from newfound.methods import parse
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training import loop
@@ -25,13 +25,13 @@ def make_data(n=48, labelled=True):
     pixels = torch.randint(0, 256, (n, 1, 12, 12), generator=generator("pixels"), dtype=torch.uint8)
     labels = torch.arange(n) % 3
     labels[n // 2 :] = -1
-    return Data(pixels, labels if labelled else torch.full((n,), -1))
+    return PixelDataset(pixels, labels if labelled else torch.full((n,), -1))
 
 
 def make_learner(name="pairs+spacing", labelled=True, trains=99, rows=48):
     with seeded("learner"):
         model = Model(SmallResNet(2, 2), 12, 1, ("a", "b", "c"), torch.nn.Linear(16, 3))
-        method = build(name, Problem(16, 3, 4, labelled, rows), model)
+        method = parse(name).build(Problem(16, 3, 4, labelled, rows), model)
     return Learner(model.backbone, method, trains)
 
 
@@ -58,10 +58,10 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path, name, optimiser):
         if row["epoch"] == 2:
             raise KeyboardInterrupt
 
-    keep = tmp_path / "checkpoint.safetensors"
+    checkpoint = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        fit(stopped, make_data(), training, seed=3, device="cpu", progress=interrupt, keep=keep)
-    again = fit(resumed, make_data(), training, seed=3, device="cpu", keep=keep, resume=True)
+        fit(stopped, make_data(), training, seed=3, device="cpu", progress=interrupt, checkpoint=checkpoint)
+    again = fit(resumed, make_data(), training, seed=3, device="cpu", checkpoint=checkpoint, resume=True)
     assert equal(state(whole), state(resumed))
     assert without_time(again) == without_time(rows)
 
@@ -85,10 +85,10 @@ def test_scaled_losses_too_go_on_as_if_never_stopped(tmp_path, monkeypatch):
     def interrupt(row):
         raise KeyboardInterrupt
 
-    keep = tmp_path / "checkpoint.safetensors"
+    checkpoint = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        fit(stopped, make_data(), TRAINING, seed=3, device="cpu", progress=interrupt, keep=keep)
-    fit(resumed, make_data(), TRAINING, seed=3, device="cpu", keep=keep, resume=True)
+        fit(stopped, make_data(), TRAINING, seed=3, device="cpu", progress=interrupt, checkpoint=checkpoint)
+    fit(resumed, make_data(), TRAINING, seed=3, device="cpu", checkpoint=checkpoint, resume=True)
     assert engines[2].scaler.state_dict() == scaled
     assert equal(state(whole), state(resumed))
 
@@ -102,21 +102,21 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    keep = tmp_path / "checkpoint.safetensors"
-    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep)
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", checkpoint=checkpoint)
     with pytest.raises(InputError, match="another run"):
-        fit(make_learner(), make_data(), TRAINING, seed=2, device="cpu", keep=keep, resume=True)
+        fit(make_learner(), make_data(), TRAINING, seed=2, device="cpu", checkpoint=checkpoint, resume=True)
     other = dataclasses.replace(TRAINING, rate=0.5)
     with pytest.raises(InputError, match="another run"):
-        fit(make_learner(), make_data(), other, seed=1, device="cpu", keep=keep, resume=True)
+        fit(make_learner(), make_data(), other, seed=1, device="cpu", checkpoint=checkpoint, resume=True)
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
-    keep = tmp_path / "checkpoint.safetensors"
-    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep)
-    keep.write_bytes(keep.read_bytes()[:500])
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", checkpoint=checkpoint)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:500])
     with pytest.raises(InputError, match="cannot be read"):
-        fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", keep=keep, resume=True)
+        fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", checkpoint=checkpoint, resume=True)
 
 
 def test_only_the_last_stages_train_when_asked():
@@ -176,9 +176,9 @@ def test_permuting_the_truth_of_unlabelled_images_cannot_change_training():
     """Images may come with it, for the metrics; the discovery set and its batches say −1."""
     known, pile = (make_data().pixels[rows] for rows in (slice(24), slice(24, 48)))
     names, classes, truth, learnt = tuple(map(str, range(24))), ("a", "b", "c"), torch.arange(24) % 3, []
-    labelled = Images(known, names, truth, classes)
+    labelled = Images(known, Listing.of(names, truth, classes))
     for told in (truth, truth.roll(1)):
-        data, learner = Images(pile, names, told, classes).beside(labelled), make_learner()
+        data, learner = Images(pile, Listing.of(names, told, classes)).discovery_set(labelled), make_learner()
         for _, batch in data.batches(TRAINING, Now(0, 0, 1), torch.device("cpu")):
             assert torch.equal(batch.labels, torch.where(batch.rows < 24, batch.rows % 3, -1))
         fit(learner, data, TRAINING, seed=0, device="cpu")

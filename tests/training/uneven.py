@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from newfound import files, parallel
-from newfound.data.batches import Data
-from newfound.methods import build
+from newfound.data.pixels import PixelDataset
+from newfound.methods import parse
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, estimate, fit, survey
@@ -24,34 +24,34 @@ ROWS, SEED = 63, 7
 TRAINING = Training(epochs=3, batch=15, rate=0.02)
 
 
-def make_data() -> Data:
+def make_data() -> PixelDataset:
     pixels = torch.randint(0, 256, (ROWS, 3, 12, 12), generator=generator("uneven"), dtype=torch.uint8)
     labels = torch.arange(ROWS) % 3
     labels[ROWS // 2 :] = -1
-    return Data(pixels, labels)
+    return PixelDataset(pixels, labels)
 
 
 def make_learner() -> Learner:
     with seeded("uneven"):
         model = Model(SmallResNet(2, 2), 12, 3, ("a", "b", "c"), torch.nn.Linear(16, 3))
-        return Learner(model.backbone, build("pairs+spacing", Problem(16, 3, 4, rows=ROWS), model))
+        return Learner(model.backbone, parse("pairs+spacing").build(Problem(16, 3, 4, rows=ROWS), model))
 
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     data, whole, stopped, resumed = make_data(), make_learner(), make_learner(), make_learner()
     assert estimate(whole, data, TRAINING, device="cpu") is None, "of several processes nothing can be said"
-    fit(whole, data, TRAINING, SEED, device="cpu", keep=out / "whole")
+    fit(whole, data, TRAINING, SEED, device="cpu", checkpoint=out / "whole")
 
     def interrupt(row: dict[str, float]) -> None:
         if row["epoch"] == 2:
             raise KeyboardInterrupt
 
     try:
-        fit(stopped, data, TRAINING, SEED, device="cpu", progress=interrupt, keep=out / "stopped")
+        fit(stopped, data, TRAINING, SEED, device="cpu", progress=interrupt, checkpoint=out / "stopped")
     except KeyboardInterrupt:
         torch.distributed.barrier()  # the first process writes
-    fit(resumed, data, TRAINING, SEED, device="cpu", keep=out / "stopped", resume=True)
+    fit(resumed, data, TRAINING, SEED, device="cpu", checkpoint=out / "stopped", resume=True)
     learnt = {f"whole.{name}": tensor for name, tensor in whole.state_dict().items()}
     learnt |= {f"resumed.{name}": tensor for name, tensor in resumed.state_dict().items()}
     learnt |= survey(resumed.backbone, data)._asdict()

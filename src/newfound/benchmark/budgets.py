@@ -6,10 +6,8 @@ from functools import partial
 from typing import Any
 
 from newfound import methods
-from newfound.benchmark.spaced import preset_of
 from newfound.functional.schedules import one_cycle, steps
 from newfound.methods.similarity import SIMILARITY_TRAINING
-from newfound.methods.spacing_loss import PRESETS
 from newfound.types import ALL, Training
 
 
@@ -33,11 +31,11 @@ class Budget:
     batch: int | None = None  # at most; the published rate shrinks with it
     remembers: bool = False  # whether the frozen trunk is computed once
     images: int | None = None  # of each class, at most
-    weights: Mapping[str, float] = field(default_factory=dict)  # λ by method or preset, where it is another
+    weights: Mapping[str, float] = field(default_factory=dict)  # λ by method, alone or added, where it is another
 
     def training(self, name: str) -> Training:
         """How a method trains at this budget. Ramps, steps and starts are shares of the run, and stay."""
-        recipe = methods.parse(name)[0]
+        recipe = methods.parse(name)
         host = recipe.training
         if host.epochs == 0:  # k-means trains nothing
             return host
@@ -47,14 +45,12 @@ class Budget:
         rate = host.rate if host.optimiser == "adam" else host.rate * batch / host.batch
         if host.trains != ALL and self.rate is not None and name.partition("+")[0] not in self.published_rates:
             rate = self.rate
-        return replace(host, epochs=host.epochs if epochs is None else epochs, batch=batch, rate=rate)
+        return replace(host, epochs=host.epochs if epochs is None else min(epochs, host.epochs), batch=batch, rate=rate)
 
     def weight(self, name: str) -> float | None:
         """λ of the Spacing in a method, where there is one."""
-        preset = preset_of(name)
-        if preset is None:
-            return None
-        return self.weights.get(name, self.weights.get(preset, PRESETS[preset]().weight))
+        preset, added = methods.parse(name).spacing, name.rpartition("+")[2]
+        return None if preset is None else self.weights.get(name, self.weights.get(added, preset.weight))
 
     def settings(self) -> dict[str, Any]:
         """Plain values, for the results; λ and the rate are a row's own."""
@@ -111,7 +107,7 @@ BUDGETS = {
         published_rates=("pairs",),
         batch=128,
         remembers=True,
-        weights={"aligned": 0.1, "dcn": 0.03, "paper": 1e-5},
+        weights={"spacing:aligned": 0.1, "spacing:dcn": 0.03, "spacing:paper": 1e-5},
     ),
     "smoke": Budget(
         width=4,

@@ -12,7 +12,7 @@ from newfound.benchmark.published import DATASETS, SINGLE_STAGE, TWO_STAGE
 from newfound.benchmark.summary import READINGS, bounds, flat, interval, paired, read
 from newfound.functional.geometry import distances, equidistant, even, guttman, smacof, stress
 from newfound.methods import METHODS
-from newfound.methods.spacing_loss import PRESETS, SpacingLoss
+from newfound.spacing.loss import SpacingLoss
 from newfound.types import generator
 
 Verdict = Literal["holds", "fails", "undecided", "not tested"]
@@ -242,7 +242,7 @@ def _between(points: Float[Tensor, "c dim"]) -> Float[Tensor, " pairs"]:
 
 def _spaced(preset: str, latents: Float[Tensor, "n dim"]) -> float:
     """The smallest distance of 20 anchors over the largest of the prototypes they were made for."""
-    loss = SpacingLoss(20, latents.shape[1], PRESETS[preset]())
+    loss = SpacingLoss(20, latents.shape[1], preset)
     loss.start(latents)
     return (_between(loss.anchors).min() / _between(loss.prototypes).max()).item()
 

@@ -11,10 +11,11 @@ from filelock import Timeout
 
 from newfound import cache, files, parallel
 from newfound.benchmark.run import Table, benchmark, found
-from newfound.benchmark.small import PIXELS, SETS, TITLES, learn_known, run_row
+from newfound.benchmark.small import SETS, learn_known, run_row
 from newfound.benchmark.summary import cell, flat, interval, paired, spread
-from newfound.discovery.discover import versions
-from newfound.discovery.find import Progress, silent
+from newfound.console import Progress, silent
+from newfound.discovery.facts import versions
+from newfound.discovery.scoring import PIXELS, TITLES
 from newfound.errors import InputError, choices
 
 log = logging.getLogger("newfound")
@@ -260,7 +261,7 @@ def _setting(part: Part, stage: Any, asked: int | None) -> dict[str, Any]:
         "classes": "their number is given" if asked is None else f"{asked} are asked for",
         "setting": "two-stage: the labelled images are not seen again",
         "stage one": vars(stage),
-        "discovery": "the product's defaults for each method, no known class in the pile",
+        "discovery": "the product's defaults for each method, no known class among the images",
         "nmi normaliser": "arithmetic",
         "command": f"newfound benchmark evidence --parts {part.name}",
         "versions": versions(),

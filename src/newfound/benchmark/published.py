@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from newfound.data.splits import CIFAR_SPLITS
+from newfound.data import datasets
 
 
 class Published(NamedTuple):
@@ -67,8 +67,8 @@ SINGLE_STAGE: dict[str, tuple[str, dict[str, Published]]] = {
 
 TABLES = {"two-stage": TWO_STAGE, "single-stage": SINGLE_STAGE}
 
-DATASETS = {name: split.dataset for name, split in CIFAR_SPLITS.items()}
-"""Which dataset a split is of."""
+DATASETS = {split: name for name in ("cifar10", "cifar100") for split in datasets.DATASETS[name].splits}
+"""Which of the paper's two datasets a split is of."""
 
 CONTROLS = {
     "two-stage": (

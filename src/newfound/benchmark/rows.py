@@ -11,19 +11,21 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound import methods
 from newfound.benchmark.budgets import Budget
-from newfound.benchmark.spaced import build
 from newfound.benchmark.stages import Stages, Start, Task
-from newfound.data.batches import Data, Dataset
-from newfound.data.splits import of_classes, split_classes
-from newfound.discovery.discover import versions
-from newfound.discovery.find import Progress
-from newfound.discovery.trace import Trace, beginning, ending
+from newfound.console import Progress
+from newfound.data.datasets import split_classes
+from newfound.data.pixels import PixelDataset
+from newfound.data.splits import select_classes
+from newfound.discovery.facts import versions
+from newfound.discovery.trace import Trace
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
 from newfound.methods.base import Method
-from newfound.training.loop import Learner, fit, survey
+from newfound.training.loop import Learner, accelerator, survey
+from newfound.training.train import train
 from newfound.types import Problem, generator, seeded
 
 SPACES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -56,28 +58,25 @@ def run(
     start = Stages(task, seed, budget, progress).start(name)
     training, parts = budget.training(name), task.parts
     novel = len(parts.novel_classes)
-    problem = Problem(start.model.backbone.dim, len(parts.known.classes), novel, task.labelled, len(start.data))
+    problem = Problem(start.model.backbone.dim, len(parts.known.listing.classes), novel, task.labelled, len(start.data))
     weight = budget.weight(name)
     with seeded(seed, "method"):
-        method = build(name, weight, problem, replace(start.model, backbone=start.backbone))
+        method = methods.parse(name, weight=weight).build(problem, replace(start.model, backbone=start.backbone))
     learner = Learner(start.backbone, method, training.trains)
-    before = latents(learner, start.data)
-    first = None if keep is None else beginning(learner, start.data, seed, training.epochs)
     title = f"seed {seed}: {name}"
-    rows = fit(
+    trained = train(
         learner,
         start.data,
         training,
         seed,
         progress=lambda row: progress(title, training.epochs, row),
-        keep=checkpoint,
+        checkpoint=checkpoint,
         resume=True,
     )
-    after = latents(learner, start.data)
-    if keep is not None and first is not None:
-        last = ending(learner, start.data)
+    if keep is not None:
+        first, last = trained.moments()
         Trace(f"{name}, seed {seed}", parts.novel_classes, parts.truth[last.rows], first, last).save(keep)
-    method.cpu().eval()
+    rows = trained.history
     return {
         "method": name,
         "seed": seed,
@@ -89,35 +88,35 @@ def run(
         "memory": peak(),
         "versions": versions(),
         "losses": {key: round(value, 4) for key, value in rows[-1].items() if key not in OTHER} if rows else {},
-    } | evaluate(task, start, method, before, after, seed)
+    } | evaluate(task, start, trained.method, trained.before.unlabelled, trained.after.unlabelled, seed)
 
 
 def evaluate(
     task: Task, start: Start, method: Method, before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"], seed: int
 ) -> dict[str, Any]:
     """Every number of a finished run: on unlabelled training images, on test images, and how separate classes lie."""
-    truth, novel, known = task.parts.truth, len(task.parts.novel_classes), len(task.parts.known.classes)
-    classes = split_classes(task.split)
-    test = of_classes(task.test, [*classes.known, *classes.novel])
-    whole = start.model.backbone.to(next(start.backbone.parameters()).device)  # a last stage may have moved alone
-    seen = survey(whole, Data(test.pixels, test.labels)).features.cpu()
-    ours = test.labels >= known
+    truth, novel, known = task.parts.truth, len(task.parts.novel_classes), len(task.parts.known.listing.classes)
+    classes = split_classes(task.dataset, task.split)
+    test = select_classes(task.test, [*classes.known, *classes.novel])
+    whole = start.model.backbone.to(accelerator().device)
+    seen = survey(whole, PixelDataset(test.pixels, test.listing.labels)).features.cpu()
+    ours = test.listing.labels >= known
     result: dict[str, Any] = {"train": {}, "test": {}}
     for reading, space in SPACES.items():
         found = kmeans(space(after), novel, generator(seed, "reading"))
         result["train"][reading] = scores(truth, found.assignment, novel)
         guess = nearest(space(seen[ours]), found.centres)
-        result["test"][reading] = scores(test.labels[ours], guess, novel)
+        result["test"][reading] = scores(test.listing.labels[ours], guess, novel)
     if (logits := method.logits(after)) is not None:
         result["train"]["head"] = scores(truth, _novel(method, after, novel), novel)
-        result["test"]["head"] = scores(test.labels[ours], _novel(method, seen[ours], novel), novel)
+        result["test"]["head"] = scores(test.listing.labels[ours], _novel(method, seen[ours], novel), novel)
         all_logits = method.logits(seen)
         assert all_logits is not None
         if logits.shape[1] == known + novel:
             # one assignment, made on the unlabelled training images, names the novel outputs of the test images
             names = novel_names(known + truth, known + logits[:, -novel:].argmax(1), known)
-            agnostic = task_agnostic(test.labels, all_logits.argmax(1), known, names)
-            aware = task_aware(test.labels, all_logits, known, names)
+            agnostic = task_agnostic(test.listing.labels, all_logits.argmax(1), known, names)
+            aware = task_aware(test.listing.labels, all_logits, known, names)
             result["all classes"] = {"task-agnostic": agnostic._asdict(), "task-aware": aware._asdict()}
     unit = {"before": F.normalize(before), "after": F.normalize(after)}
     result["separation"] = {
@@ -131,12 +130,6 @@ def _novel(method: Method, features: Float[Tensor, "n dim"], novel: int) -> Int[
     scores = method.novel_logits(features, novel)
     assert scores is not None
     return scores.argmax(1)
-
-
-def latents(learner: Learner, data: Dataset) -> Float[Tensor, "n dim"]:
-    """Latents of the unlabelled images as they are now."""
-    features, labels = survey(learner.backbone, data)
-    return features[labels < 0].cpu()
 
 
 def measure_memory_anew() -> None:

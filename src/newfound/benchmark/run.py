@@ -16,10 +16,10 @@ from newfound.benchmark.budgets import BUDGETS, Budget
 from newfound.benchmark.published import CONTROLS, DATASETS, TABLES
 from newfound.benchmark.rows import run as run_row
 from newfound.benchmark.stages import Task
-from newfound.data.cifar import LAYOUTS, cifar, locate
-from newfound.data.sources import Images
-from newfound.data.splits import split_classes
-from newfound.discovery.find import Progress, about, silent
+from newfound.console import Progress, about, silent
+from newfound.data import datasets
+from newfound.data.datasets import load_dataset, split_classes
+from newfound.data.pixels import Images
 from newfound.errors import InputError, choices
 
 log = logging.getLogger("newfound")
@@ -55,7 +55,7 @@ class Table:
         return asdict(self) | {
             "images": "unlabelled training images (train) and test images of the novel classes (test), unaugmented",
             "epoch": "the last",
-            "novel classes": f"{len(split_classes(self.split).novel)}, given",
+            "novel classes": f"{len(split_classes(self.dataset, self.split).novel)}, given",
             "nmi normaliser": "arithmetic",
             "settings": json.loads(json.dumps(BUDGETS[self.budget].settings())),
         }
@@ -67,26 +67,23 @@ def table(stages: str, dataset: str | None, split: str | None, budget: str) -> T
     split = split or next(iter(splits), "")
     asked: tuple[tuple[str, str | None, Collection[str]], ...] = (
         ("kind of table", stages, TABLES),
-        ("dataset", dataset, LAYOUTS),
+        ("dataset", dataset, dict.fromkeys(DATASETS.values())),
         ("budget", budget, BUDGETS),
         (f"split of {dataset}", split.partition("@")[0], splits),
     )
     for what, given, possible in asked:
         if given not in possible:
             raise InputError(f"There is no {what} called {given!r}. {choices(given, possible)}")
-    split_classes(split)
-    return Table(stages, dataset, split, budget)  # type: ignore[arg-type]  # both were looked up above
+    which = Table(stages, dataset, split, budget)  # type: ignore[arg-type]  # both were looked up above
+    split_classes(which.dataset, which.split)
+    return which
 
 
 def found(which: Table, data: Path | None) -> Path:
     """The folder with CIFAR's files; a clear word when it is not known."""
-    layout = LAYOUTS[which.dataset]
     if data is None:
-        raise InputError(
-            f"No folder with {which.dataset} was given. Needed: a folder with {layout.folder}, which holds "
-            f"{', '.join(layout.files)}. Give it with --data or NEWFOUND_DATA, "
-            f"or get it with `newfound data {which.dataset}`."
-        )
+        datasets.DATASETS[which.dataset].check(None)  # says which files are needed
+    assert data is not None
     return data
 
 
@@ -95,7 +92,7 @@ def names(stages: str, only: Sequence[str] = ()) -> list[list[str]]:
     groups = [list(only)] if only else [list(TABLES[stages]), list(CONTROLS[stages])]
     for name in (name for group in groups for name in group):
         labelled = stages == "single-stage"
-        if not all(recipe.suits(labelled=labelled) for recipe in methods.parse(name)):
+        if not methods.parse(name).suits(labelled=labelled):
             what = "discovers in two stages only" if labelled else "needs labelled images while it discovers"
             raise InputError(f"{name} {what}; {stages} methods are: {methods.suitable(labelled=labelled)}.")
     return groups
@@ -141,12 +138,7 @@ def benchmark(
                     left = (time.perf_counter() - began) / max(made, 1) * (len(todo) - number)
                     time_left = f" {about(left).capitalize()} left." if made else ""
                     log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.{time_left}")
-                    own = which.row(name, seed) | {"pixels": task.fingerprint, "results": str(path.resolve())}
-                    checkpoint = cache.root() / "rows" / f"{cache.key(own)}.safetensors"
-                    latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
-                    row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
-                    results.add(row | {"command": which.command(name, seed)}, which.setting())
-                    checkpoint.unlink(missing_ok=True)
+                    make_row(which, task, results, name, seed, keep, progress)
                     made += 1
         except Timeout:
             log.info(f"{name}, seed {seed}: another process is at it.")
@@ -154,11 +146,23 @@ def benchmark(
     return path
 
 
+def make_row(
+    which: Table, task: Task, results: "Results", name: str, seed: int, keep: Path | None, progress: Progress
+) -> None:
+    """Run one row, from where it was interrupted, and add it to the results."""
+    own = which.row(name, seed) | {"pixels": task.fingerprint, "results": str(results.path.resolve())}
+    checkpoint = cache.root() / "rows" / f"{cache.key(own)}.safetensors"
+    latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
+    budget = BUDGETS[which.budget]
+    row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
+    results.add(row | {"command": which.command(name, seed)}, which.setting())
+    checkpoint.unlink(missing_ok=True)
+
+
 def read_task(which: Table, data: Path, budget: Budget) -> Task:
     """The images of a table, split; all files are looked for before any is read."""
-    layout = LAYOUTS[which.dataset]
-    locate(data, layout, layout.files)
-    train, test = (thinned(cifar(data, which.dataset, train=part), budget) for part in (True, False))
+    datasets.DATASETS[which.dataset].check(data)
+    train, test = (thinned(load_dataset(which.dataset, data, part), budget) for part in ("train", "test"))
     return Task(which.dataset, which.split, which.stages == "single-stage", train, test)
 
 
@@ -230,5 +234,6 @@ def thinned(images: Images, budget: Budget) -> Images:
     """At most so many images of each class as the budget allows, the first ones."""
     if budget.images is None:
         return images
-    rows = [(images.labels == label).nonzero().squeeze(1)[: budget.images] for label in range(len(images.classes))]
+    labels, classes = images.listing.labels, images.listing.classes
+    rows = [(labels == label).nonzero().squeeze(1)[: budget.images] for label in range(len(classes))]
     return images.pick(torch.cat(rows).sort().values)

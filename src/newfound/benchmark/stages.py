@@ -13,18 +13,19 @@ from torch import Tensor
 
 from newfound import cache, methods
 from newfound.benchmark.budgets import Budget
-from newfound.data.batches import Data, Dataset
-from newfound.data.maps import Maps
-from newfound.data.sources import Images
-from newfound.data.splits import Split, cifar_split, split_classes
-from newfound.discovery.find import Progress
+from newfound.benchmark.cached_maps import VIEWS, adapt_batch_norm, adapt_model, recall, remember
+from newfound.console import Progress
+from newfound.data.batches import Dataset
+from newfound.data.datasets import split_classes, split_dataset
+from newfound.data.features import FeatureDataset
+from newfound.data.pixels import Images, PixelDataset
+from newfound.data.splits import Split
 from newfound.methods.stage_one import Rotation, Supervised
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.loop import Learner, Row, fit
-from newfound.training.pretrain import beginner, colours, graduate, pretrain, similarity
-from newfound.training.trunk import VIEWS, recall, remember, settle, settle_model
+from newfound.training.pretrain import colours, new_learner, pretrain, similarity, to_model
 from newfound.types import Problem, Training, seeded
 
 VIEW = "weak"
@@ -46,17 +47,17 @@ class Task:
     @property
     def parts(self) -> Split:
         """The training images, split."""
-        return cifar_split(self.train, self.split)
+        return split_dataset(self.train, self.dataset, self.split)
 
     @property
     def known_rows(self) -> Int[Tensor, " known"]:
         """Where in the training set the images of known classes are, in the order of `parts.known`."""
-        return self._rows_of(split_classes(self.split).known)
+        return self._rows_of(split_classes(self.dataset, self.split).known)
 
     @property
     def novel_rows(self) -> Int[Tensor, " novel"]:
         """Where those of novel classes are, in the order of `parts.novel`."""
-        return self._rows_of(split_classes(self.split).novel)
+        return self._rows_of(split_classes(self.dataset, self.split).novel)
 
     @property
     def rows(self) -> Int[Tensor, " n"]:
@@ -67,8 +68,8 @@ class Task:
     def labels(self) -> Int[Tensor, " n"]:
         """Labels of the discovery set, −1 where unlabelled."""
         parts = self.parts
-        hidden = parts.novel.labels
-        return torch.cat([parts.known.labels, hidden]) if self.labelled else hidden
+        hidden = parts.novel.listing.labels
+        return torch.cat([parts.known.listing.labels, hidden]) if self.labelled else hidden
 
     @property
     def pixels(self) -> UInt8[Tensor, "n channels height width"]:
@@ -81,7 +82,7 @@ class Task:
         return fingerprint(self.train)
 
     def _rows_of(self, classes: Sequence[int]) -> Int[Tensor, " some"]:
-        return torch.isin(self.train.labels, torch.tensor(list(classes))).nonzero().squeeze(1)
+        return torch.isin(self.train.listing.labels, torch.tensor(list(classes))).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,7 @@ class Stages:
 
     def start(self, name: str) -> Start:
         """Where this method begins."""
-        task, recipe, origin = self.task, methods.parse(name)[0], origin_of(name, labelled=self.task.labelled)
+        task, recipe, origin = self.task, methods.parse(name), origin_of(name, labelled=self.task.labelled)
         if origin == "new":
             return self._fresh(self.similarity() if "similarity" in recipe.stage_one else None)
         if origin == "finished":
@@ -119,8 +120,8 @@ class Stages:
             rows, before = torch.arange(len(task.rows)), 0.0
         model, seconds = Model.from_pretrained(folder), before + cache.seconds(folder)
         if (trunk / MAPS).is_file() and not recipe.pixels:
-            return Start(model, Tail(model.backbone), Maps(recall(trunk / MAPS), task.labels, rows), seconds)
-        return Start(model, model.backbone, Data(task.pixels, task.labels), seconds)
+            return Start(model, Tail(model.backbone), FeatureDataset(recall(trunk / MAPS), task.labels, rows), seconds)
+        return Start(model, model.backbone, PixelDataset(task.pixels, task.labels), seconds)
 
     def supervised(self) -> Path:
         """Cross-entropy on the labelled images; unlabelled ones are not looked at."""
@@ -128,11 +129,13 @@ class Stages:
         def make(folder: Path) -> None:
             known = self.task.parts.known
             budget = self.budget
-            learner = beginner(known, self.seed, width=budget.width, stride=budget.stride, smoothing=budget.smoothing)
+            learner = new_learner(
+                known, self.seed, width=budget.width, stride=budget.stride, smoothing=budget.smoothing
+            )
             training = budget.supervised
             told = self._telling("known classes", training)
             model = pretrain(
-                learner, known, training, self.seed, progress=told, keep=cache.unfinished(folder), resume=True
+                learner, known, training, self.seed, progress=told, checkpoint=cache.unfinished(folder), resume=True
             )
             model.save_pretrained(folder)
 
@@ -144,7 +147,7 @@ class Stages:
         supervised = self.supervised()
 
         def make(folder: Path) -> None:
-            model = settle_model(Model.from_pretrained(supervised), self.task.pixels, VIEW, self.seed)
+            model = adapt_model(Model.from_pretrained(supervised), self.task.pixels, VIEW, self.seed)
             model.save_pretrained(folder)
             self._remember(model.backbone, self.task.pixels, folder)
 
@@ -161,9 +164,12 @@ class Stages:
                 backbone = SmallResNet(self.budget.width, self.budget.stride)
                 method = Rotation(Problem(backbone.dim, known=0, novel=0), self.budget.turns)
             backbone.normalise(*colours(images.pixels))
-            data, training = Data(images.pixels, torch.full_like(images.labels, -1)), self.budget.rotation
+            data, training = (
+                PixelDataset(images.pixels, torch.full_like(images.listing.labels, -1)),
+                self.budget.rotation,
+            )
             self._fit(Learner(backbone, method), data, training, "rotation", folder)
-            settle(backbone, images.pixels, VIEW, self.seed)
+            adapt_batch_norm(backbone, images.pixels, VIEW, self.seed)
             Model(backbone, size=images.pixels.shape[-1], channels=images.pixels.shape[1], classes=()).save_pretrained(
                 folder
             )
@@ -179,15 +185,20 @@ class Stages:
         def make(folder: Path) -> None:
             whole, known = Model.from_pretrained(trunk).backbone, self.task.parts.known
             backbone: Backbone = whole
-            data: Dataset = Data(known.pixels, known.labels)
+            data: Dataset = PixelDataset(known.pixels, known.listing.labels)
             if (trunk / MAPS).is_file():
-                backbone, data = Tail(whole), Maps(recall(trunk / MAPS), known.labels, self.task.known_rows)
+                backbone, data = (
+                    Tail(whole),
+                    FeatureDataset(recall(trunk / MAPS), known.listing.labels, self.task.known_rows),
+                )
             with seeded(self.seed, "finishing"):
-                method = Supervised(Problem(whole.dim, known=len(known.classes), novel=0), self.budget.smoothing)
+                method = Supervised(
+                    Problem(whole.dim, known=len(known.listing.classes), novel=0), self.budget.smoothing
+                )
             training = self.budget.finishing
             learner = Learner(backbone, method, training.trains)
             self._fit(learner, data, training, "known classes", folder)
-            graduate(learner, data, known, whole).save_pretrained(folder)
+            to_model(learner, data, known, whole).save_pretrained(folder)
 
         setting = self._setting(split=True, stage=self.budget.finishing)
         setting |= {"trunk": trunk.name, "smoothing": self.budget.smoothing}
@@ -206,19 +217,19 @@ class Stages:
                 width=self.budget.width,
                 stride=self.budget.stride,
                 progress=told,
-                keep=cache.unfinished(folder),
+                checkpoint=cache.unfinished(folder),
                 resume=True,
             )
             _, channels, size, _ = known.pixels.shape
-            model = Model(pairs.backbone, size=size, channels=channels, classes=known.classes, similarity=pairs)
+            model = Model(pairs.backbone, size=size, channels=channels, classes=known.listing.classes, similarity=pairs)
             model.save_pretrained(folder)
 
         return cache.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
 
     def _fit(self, learner: Learner, data: Dataset, training: Training, stage: str, folder: Path) -> None:
         """Train for an entry of the cache; interrupted, it goes on where it stopped."""
-        told, keep = self._telling(stage, training), cache.unfinished(folder)
-        fit(learner, data, training, self.seed, progress=told, keep=keep, resume=True)
+        told, checkpoint = self._telling(stage, training), cache.unfinished(folder)
+        fit(learner, data, training, self.seed, progress=told, checkpoint=checkpoint, resume=True)
 
     def _fresh(self, folder: Path | None) -> Start:
         """A new network, with the similarity network beside it where the method asks for one."""
@@ -227,9 +238,11 @@ class Stages:
             backbone = SmallResNet(self.budget.width, self.budget.stride)
         backbone.normalise(*colours(pixels))
         similarity = None if folder is None else Model.from_pretrained(folder).similarity
-        classes = self.task.parts.known.classes
+        classes = self.task.parts.known.listing.classes
         model = Model(backbone, size=pixels.shape[-1], channels=pixels.shape[1], classes=classes, similarity=similarity)
-        return Start(model, backbone, Data(pixels, self.task.labels), 0.0 if folder is None else cache.seconds(folder))
+        return Start(
+            model, backbone, PixelDataset(pixels, self.task.labels), 0.0 if folder is None else cache.seconds(folder)
+        )
 
     def _remember(self, backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], folder: Path) -> None:
         if self.budget.remembers:
@@ -252,7 +265,7 @@ class Stages:
 
 def origin_of(name: str, *, labelled: bool) -> Literal["new", "finished", "settled", "supervised"]:
     """What a method goes on from: a new network, or what one of the stages left. In two stages none knows rotation."""
-    recipe = methods.parse(name)[0]
+    recipe = methods.parse(name)
     if recipe.start == "new":
         return "new"
     if "rotation" in recipe.stage_one and labelled:
@@ -263,6 +276,6 @@ def origin_of(name: str, *, labelled: bool) -> Literal["new", "finished", "settl
 def fingerprint(images: Images) -> str:
     """A short name of these images and labels."""
     digest = hashlib.sha256()
-    for part in (images.pixels, images.labels):
+    for part in (images.pixels, images.listing.labels):
         digest.update(part.contiguous().flatten().numpy().data)  # read where they lie, not copied
     return digest.hexdigest()[:16]

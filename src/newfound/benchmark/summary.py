@@ -10,7 +10,6 @@ from scipy.stats import t as student
 
 from newfound import methods
 from newfound.benchmark.published import CONTROLS, TABLES
-from newfound.benchmark.spaced import host_of
 
 READINGS = ("head", "k-means", "unit k-means")
 
@@ -85,6 +84,12 @@ def gains(results: dict[str, Any]) -> str:
                 if len(pairs := paired(results, name, host, reading))
             ]
     return "\n".join(lines) if len(lines) > 2 else "No row with Spacing and its host has been run."
+
+
+def host_of(name: str) -> str | None:
+    """The method that Spacing was added to, where it was: `pairs` of `pairs+spacing:dcn`."""
+    host = name.rpartition("+")[0]
+    return host if host and methods.parse(name).spacing is not None else None
 
 
 def paired(results: dict[str, Any], name: str, other: str, reading: str, images: str = "train") -> pd.DataFrame:

@@ -2,15 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound import parallel
-from newfound.data.views import VIEWS, draws
+from newfound.data.views import draw_numbers
 from newfound.types import Batch, Now, Training
 
 
@@ -37,8 +35,8 @@ class Dataset(ABC):
         processes = parallel.world()[1]
         size = min(training.batch, len(self)) // processes * processes
         steps = self.steps(training)
-        if training.few:
-            order = few_classes(self.labels, training.few, size, steps, now.random("order"))
+        if training.classes_per_batch:
+            order = draw_class_batches(self.labels, training.classes_per_batch, size, steps, now.random("order"))
         else:
             order = torch.randperm(len(self), generator=now.random("order"))
         for step in range(steps):
@@ -46,32 +44,16 @@ class Dataset(ABC):
             part = parallel.part(size)
             rows = order[step * size : (step + 1) * size][part]
             random = here.random("views")
-            seen = self.look(rows, training.views, [draws(size, random)[part] for _ in training.views], device)
+            seen = self.look(rows, training.views, [draw_numbers(size, random)[part] for _ in training.views], device)
             yield here, Batch(seen, self.labels[rows].to(device), rows.to(device), {})
 
     def plain(self, rows: Int[Tensor, " m"], chunk: int = 512) -> Iterator[Float[Tensor, " some *image"]]:
         """Some of the images, or of the maps or features that stand for them, in the order of `rows`, unaugmented."""
         for some in rows.split(chunk):
-            yield self.look(some, ("plain",), [draws(len(some), torch.Generator())], torch.device("cpu"))[0]
+            yield self.look(some, ("plain",), [draw_numbers(len(some), torch.Generator())], torch.device("cpu"))[0]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Data(Dataset):
-    """Images."""
-
-    pixels: UInt8[Tensor, "n channels height width"]
-    labels: Int[Tensor, " n"]
-
-    def look(
-        self, rows: Int[Tensor, " m"], kinds: tuple[str, ...], draws: list[Tensor], device: torch.device
-    ) -> list[Tensor]:
-        """Augmented anew each time."""
-        pixels = self.pixels[rows].to(device)
-        return [VIEWS[kind](pixels, draw.to(device)) for kind, draw in zip(kinds, draws, strict=True)]
-
-
-def few_classes(
+def draw_class_batches(
     labels: Int[Tensor, " n"], few: int, size: int, steps: int, random: torch.Generator
 ) -> Int[Tensor, " all"]:
     """Rows of an epoch whose every batch holds few classes, equally many images of each, drawn with replacement.

@@ -3,57 +3,41 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
-from newfound.data.decoding import Box
-from newfound.errors import InputError, listing
+from newfound.data.listing import Listing
+from newfound.errors import InputError, shorten
 
 
 @runtime_checkable
 class Collection(Protocol):
-    """Images, what each is called, and its label."""
+    """Images that were read, and their listing."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """What a person recognises each by."""
-
-    @property
-    def labels(self) -> Int[Tensor, " n"]:
-        """−1 where unlabelled."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the labels."""
-
-    @property
-    def boxes(self) -> tuple[Box | None, ...]:
-        """The part of its file that each is; None: all of it."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Dive, burst or camera of each; "" where none was given."""
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """What could not be read, each with its reason."""
+    def listing(self) -> Listing:
+        """What each is called, and its label."""
 
     def __len__(self) -> int: ...
 
-    def marks(self) -> Sequence[bytes]:
+    @property
+    def coloured(self) -> bool:
+        """Whether views may change their colours."""
+
+    def content_hashes(self) -> Sequence[bytes]:
         """For each something that is equal where the images are."""
 
-    def beside(self, labelled: Any) -> Dataset:  # Any: the checker of the tests knows no Self here
+    def discovery_set(self, labelled: Any) -> Dataset:  # Any: the checker of the tests knows no Self here
         """The discovery set: the labelled images, if they take part (of the same kind, or None), then these with
         label −1.
         """
 
-    def looks(self) -> Float[Tensor, "n look"]:
-        """What each looks like, as numbers whose cosine is at least `alike` for near-duplicates alone."""
+    def duplicate_features(self) -> Float[Tensor, "n look"]:
+        """What each looks like, as numbers whose cosine is at least `duplicate_threshold` for near-duplicates alone."""
 
     @property
-    def alike(self) -> float:
+    def duplicate_threshold(self) -> float:
         """That cosine."""
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
@@ -65,12 +49,12 @@ def check_read(found: Collection, listed: int) -> None:
     if not len(found):
         raise InputError(
             f"None of the {listed} images can be read. Needed: one or more. Check that they are whole, or save them as "
-            f"JPEG or PNG. Found: {listing(found.skipped)}."
+            f"JPEG or PNG. Found: {shorten(found.listing.skipped)}."
         )
-    read = set(found.labels.tolist())
-    if lost := [name for label, name in enumerate(found.classes) if label not in read]:
-        theirs = [line for line in found.skipped if any(f"{name}/" in line for name in lost)]
+    read = set(found.listing.labels.tolist())
+    if lost := [name for label, name in enumerate(found.listing.classes) if label not in read]:
+        theirs = [line for line in found.listing.skipped if any(f"{name}/" in line for name in lost)]
         raise InputError(
-            f"Classes without a readable image: {listing(map(repr, lost))}. Needed: one or more of each. Replace the "
-            f"files, or take the classes away. Found: {listing(theirs or found.skipped)}."
+            f"Classes without a readable image: {shorten(map(repr, lost))}. Needed: one or more of each. Replace the "
+            f"files, or take the classes away. Found: {shorten(theirs or found.listing.skipped)}."
         )

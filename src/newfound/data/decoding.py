@@ -1,6 +1,5 @@
-"""Image files on disk become pixels in memory; what cannot be read is told, never fatal."""
+"""Image files on disk become pixels in memory; what cannot be read is skipped with a reason, never fatal."""
 
-import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +21,6 @@ from newfound.errors import InputError
 
 Result = TypeVar("Result")
 
-ENDINGS = (".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-"""Files taken for images. Pillow needs a plugin for HEIC: without it such photos are skipped aloud, not overlooked."""
-
 
 class Box(NamedTuple):
     """A rectangle in an image, in pixels from its upper left corner."""
@@ -33,39 +29,6 @@ class Box(NamedTuple):
     y: float
     width: float
     height: float
-
-
-def image_names(root: Path) -> tuple[list[str], dict[str, str]]:
-    """Paths, below the folder, of the image files in it, sorted as text, and why folders in it cannot be opened.
-
-    Hidden ones do not count. Links are followed; a folder to which several lead is visited once, so a loop ends.
-    """
-    paths: list[Path] = []
-    reasons: dict[str, str] = {}
-    visited: set[str] = set()
-
-    def note(error: OSError) -> None:
-        folder = Path(error.filename)
-        if folder == root:
-            raise InputError(
-                f"The folder {folder} cannot be opened: {error.strerror}. Needed: the right to read it. "
-                "Change its permissions, or give another."
-            ) from error
-        reasons[folder.relative_to(root).as_posix()] = f"cannot be opened: {error.strerror}"
-
-    for folder, below, files in os.walk(root, onerror=note, followlinks=True):
-        if (real := os.path.realpath(folder)) in visited:
-            below.clear()
-            continue
-        visited.add(real)
-        below[:] = sorted(name for name in below if not hidden(name))
-        paths += [Path(folder, file) for file in files if file.lower().endswith(ENDINGS) and not hidden(file)]
-    return sorted(path.relative_to(root).as_posix() for path in paths), reasons
-
-
-def hidden(name: str) -> bool:
-    """Whether a file or folder is not meant to be seen, such as the ._IMG.jpg that macOS leaves beside IMG.jpg."""
-    return name.startswith(".")
 
 
 def decode_all(
@@ -80,7 +43,7 @@ def decode_all(
 
     pixels = np.empty((len(files), 3, size, size), np.uint8)
     readable, reasons = 0, {}
-    with pillow(), ThreadPoolExecutor() as pool:
+    with configure_pillow(), ThreadPoolExecutor() as pool:
         for row, result in enumerate(pool.map(look, files, boxes or [None] * len(files))):
             if isinstance(result, str):
                 reasons[row] = result
@@ -91,8 +54,8 @@ def decode_all(
 
 
 @contextmanager
-def pillow() -> Iterator[None]:
-    """Pillow as we want it: silent on odd metadata in pictures that it reads well, strict on those that would burst.
+def configure_pillow() -> Iterator[None]:
+    """Pillow as we want it: silent on odd metadata in images that it reads well, strict on those that would burst.
 
     To be entered before threads begin: filters of warnings are not per thread.
     """
@@ -106,12 +69,12 @@ def attempt(file: Path, work: Callable[[bytes], Result]) -> Result | str:
     """What some work makes of a file's bytes, or the reason why it could not."""
     try:
         str(file).encode()  # fails for bytes that are no text, which could be neither printed nor saved later
-        return work(read(file))
+        return work(read_file(file))
     except Exception as error:  # Pillow's readers raise almost anything at a broken file
-        return reason(error)
+        return explain(error)
 
 
-def read(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
     """A file's bytes, read once: one that is written anew meanwhile is not seen half old, half new."""
     check_file(file)
     return file.read_bytes()
@@ -124,11 +87,11 @@ def check_file(file: Path) -> None:
 
 
 def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarray, "{size} {size} 3"]:
-    """The picture in a file, or in a box of it: upright, in colour, on white, its middle square scaled to size × size.
+    """The image in a file, or in a box of it: upright, in colour, on white, its middle square scaled to size × size.
 
     The middle square, since squashing would change the proportions, and shape is what tells kinds apart; the field's
     networks are trained this way too. Of 16-bit pixels the upper 8 bits are kept. A box is measured in the upright
-    picture, and cut off where that ends.
+    image, and cut off where that ends.
     """
     if not content:
         raise ValueError("the file is empty")
@@ -137,7 +100,7 @@ def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarra
             file.load()  # TIFF is turned upright here, and must be before it is measured
         orientation = file.getexif().get(ExifTags.Base.Orientation)
         width, height = file.size[::-1] if orientation in (5, 6, 7, 8) else file.size
-        left, upper, right, lower = middle(box, width, height)
+        left, upper, right, lower = middle_square(box, width, height)
         scale = draft(file, (right - left) / (2 * size))
         image = ImageOps.exif_transpose(file)
     if image.mode == "F":
@@ -147,14 +110,14 @@ def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarra
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    # a drafted picture's last pixel may be part empty; turned round, it is the first
+    # a drafted image's last pixel may be part empty; turned round, it is the first
     x = image.width - width * scale if orientation in (2, 3, 6, 7) else 0.0
     y = image.height - height * scale if orientation in (3, 4, 7, 8) else 0.0
     square = (x + left * scale, y + upper * scale, x + right * scale, y + lower * scale)
     return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box=square))
 
 
-def middle(box: Box | None, width: int, height: int) -> tuple[float, float, float, float]:
+def middle_square(box: Box | None, width: int, height: int) -> tuple[float, float, float, float]:
     """Left, upper, right and lower end of the middle square of an image, or of what a box shows of it."""
     x, y, across, down = box or (0, 0, width, height)
     left, right = max(x, 0), min(x + across, width)
@@ -174,17 +137,17 @@ def draft(file: ImageFile, finer: float) -> float:
     return drafted[1][2] / width if drafted else 1.0
 
 
-def side(file: Path) -> int | None:
+def measure_side(file: Path) -> int | None:
     """The shorter side of an image in pixels, from its header; None where it has none that can be read."""
     try:
         check_file(file)
-        with pillow(), Image.open(file) as image:
+        with configure_pillow(), Image.open(file) as image:
             return min(image.size)
-    except Exception:  # as in `decode_all`: told when the image itself is read
+    except Exception:  # as in `attempt`: the reason is given when the image itself is read
         return None
 
 
-def reason(error: Exception) -> str:
+def explain(error: Exception) -> str:
     """Why a file could not be read, in words for the person who owns it."""
     match error:
         case UnidentifiedImageError():

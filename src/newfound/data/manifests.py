@@ -10,8 +10,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from newfound.data.decoding import Box, reason
-from newfound.errors import InputError, listing
+from newfound.data.decoding import Box, explain
+from newfound.errors import InputError, shorten
 
 MANIFESTS = (".csv", ".json", ".jsonl", ".tsv")
 PATHS = ("path", "file_name", "image", "filename")
@@ -34,29 +34,29 @@ class Row(NamedTuple):
     where: str
     file: Path
     name: str
-    word: str  # its label
+    label: str
     box: Box | None
     group: str
 
 
-def entries(place: Path, *, labelled: bool) -> tuple[list[Row], tuple[str, ...]]:
+def read_manifest(place: Path, *, labelled: bool) -> tuple[list[Row], tuple[str, ...]]:
     """The rows of a manifest that can be used, in its order; and what was left out, each with its place and reason."""
-    records = read(place)
-    path, label = columns(place, records, labelled=labelled)
+    records = read_records(place)
+    path, label = find_columns(place, records, labelled=labelled)
     found: dict[tuple[str, Box | None], Row] = {}
     skipped = []
     for record in records:
         name = record.values.get(path)
         called = f"{name!r} in {record.where}" if name else record.where
         try:
-            row = usable(record, place.parent, path, label)
+            row = check_record(record, place.parent, path, label)
         except (OSError, ValueError) as error:
-            skipped.append(f"{called}: {reason(error)}")
+            skipped.append(f"{called}: {explain(error)}")
             continue
-        twin = found.setdefault(same(row.file, row.box), row)
-        if twin.word != row.word:
+        twin = found.setdefault(pixel_key(row.file, row.box), row)
+        if twin.label != row.label:
             raise InputError(
-                f"{place} has {name!r} twice: {twin.word!r} in {twin.where}, {row.word!r} in {row.where}. "
+                f"{place} has {name!r} twice: {twin.label!r} in {twin.where}, {row.label!r} in {row.where}. "
                 "Needed: one label for each image, or for each box in it. Correct one of the two, or take both out."
             )
         if twin is not row:
@@ -64,12 +64,12 @@ def entries(place: Path, *, labelled: bool) -> tuple[list[Row], tuple[str, ...]]
     if not found:
         raise InputError(
             f"None of the {len(records)} entries of {place} can be used. Needed: one or more. "
-            f"Correct them; paths start at {place.parent}. Found: {listing(skipped)}."
+            f"Correct them; paths start at {place.parent}. Found: {shorten(skipped)}."
         )
     return [*found.values()], tuple(skipped)
 
 
-def columns(place: Path, records: Sequence[Record], *, labelled: bool) -> tuple[str, str]:
+def find_columns(place: Path, records: Sequence[Record], *, labelled: bool) -> tuple[str, str]:
     """What the columns of the paths and of the labels are called; "" for labels that are not wanted."""
     found = list(dict.fromkeys(column for record in records for column in record.values))
     has = f"{place} has the columns {', '.join(map(repr, found))}."
@@ -90,12 +90,12 @@ def columns(place: Path, records: Sequence[Record], *, labelled: bool) -> tuple[
     return first(PATHS, "paths of the images"), first(LABELS, "labels") if labelled else ""
 
 
-def usable(record: Record, folder: Path, path: str, label: str) -> Row:
+def check_record(record: Record, folder: Path, path: str, label: str) -> Row:
     """A record whose file exists, with its label and box; any other raises the reason why not."""
     if record.fault:
         raise ValueError(record.fault)
-    name, group = text(record.values.get(path)), text(record.values.get("group"))
-    word = text(record.values.get(label)) if label else ""
+    name, group = to_text(record.values.get(path)), to_text(record.values.get("group"))
+    word = to_text(record.values.get(label)) if label else ""
     f"{name}{word}{group}".encode()  # fails for what JSON can write and no file hold
     if not name.strip():
         raise ValueError("no path")
@@ -108,12 +108,12 @@ def usable(record: Record, folder: Path, path: str, label: str) -> Row:
         raise ValueError("does not exist") from None
     if is_folder:
         raise ValueError("is a folder, not an image")
-    return Row(record.where, file, name, word.strip(), boxed(record.values), group.strip())
+    return Row(record.where, file, name, word.strip(), read_box(record.values), group.strip())
 
 
-def boxed(values: Mapping[str, object]) -> Box | None:
+def read_box(values: Mapping[str, object]) -> Box | None:
     """The box that a record gives; None where it gives none."""
-    words = [text(values.get(side)).strip() for side in Box._fields]
+    words = [to_text(values.get(side)).strip() for side in Box._fields]
     if not any(words):
         return None
     try:
@@ -127,14 +127,14 @@ def boxed(values: Mapping[str, object]) -> Box | None:
     return box
 
 
-def text(value: object) -> str:
+def to_text(value: object) -> str:
     """A word or a number as text; "" for nothing, and for NaN, as which tables write nothing into JSON."""
     if not isinstance(value, str | int | float | None):
         raise ValueError(f"a {type(value).__name__} where text or a number is needed")
     return "" if value is None or value != value else str(value)
 
 
-def read(place: Path) -> list[Record]:
+def read_records(place: Path) -> list[Record]:
     """The records of a manifest, by the ending of its name."""
     try:
         content = place.read_bytes()
@@ -153,19 +153,19 @@ def read(place: Path) -> list[Record]:
         raise InputError(f"{place} is empty. Needed: a list of images. Check that it is the right file.")
     match place.suffix.lower():
         case ".json":
-            records = coco(place, written)
+            records = parse_coco(place, written)
         case ".jsonl":
-            records = lines(place, written)
+            records = parse_lines(place, written)
         case ".tsv":
-            records = table(place, written, "\t")
+            records = parse_table(place, written, "\t")
         case _:
-            records = table(place, written, ",")
+            records = parse_table(place, written, ",")
     if not records:
         raise InputError(f"{place} lists no images. Needed: one or more. Check that it is the right file.")
     return records
 
 
-def table(place: Path, written: str, separator: str) -> list[Record]:
+def parse_table(place: Path, written: str, separator: str) -> list[Record]:
     """The rows of a table below its header, numbered as a spreadsheet does; empty ones do not count."""
     header: list[str] = []
     records: list[Record] = []
@@ -188,18 +188,18 @@ def table(place: Path, written: str, separator: str) -> list[Record]:
     used = (*PATHS, *LABELS, *Box._fields, "group")
     if twice := [column for column in used if header.count(column) > 1]:
         raise InputError(
-            f"{place} has several columns called {listing(map(repr, twice))}. Needed: each name once. Rename them."
+            f"{place} has several columns called {shorten(map(repr, twice))}. Needed: each name once. Rename them."
         )
     return records
 
 
-def lines(place: Path, written: str) -> list[Record]:
+def parse_lines(place: Path, written: str) -> list[Record]:
     """A JSON object a line; empty lines do not count."""
     records = []
     for number, line in enumerate(written.split("\n"), 1):  # splitlines would also split within strings
         if not line.strip():
             continue
-        values = parsed(place, line, number)
+        values = parse_json(place, line, number)
         if not isinstance(values, dict):
             raise InputError(
                 f"Line {number} of {place} holds a {type(values).__name__}. Needed: an object, such as "
@@ -209,35 +209,39 @@ def lines(place: Path, written: str) -> list[Record]:
     return records
 
 
-def coco(place: Path, written: str) -> list[Record]:
+def parse_coco(place: Path, written: str) -> list[Record]:
     """The annotations of a COCO file, then the images that have none."""
-    content = parsed(place, written)
-    images, annotations = objects(place, content, "images"), objects(place, content, "annotations")
-    image_of = numbered(place, "images", images)
-    category_of = numbered(place, "categories", objects(place, content, "categories"))
+    content = parse_json(place, written)
+    images, annotations = list_objects(place, content, "images"), list_objects(place, content, "annotations")
+    image_of = index_by_id(place, "images", images)
+    category_of = index_by_id(place, "categories", list_objects(place, content, "categories"))
     records = []
     for number, annotation in enumerate(annotations):
         image = image_of.get(owner := str(annotation.get("image_id")))
         category = category_of.get(str(annotation.get("category_id")), {})
         box = annotation.get("bbox")
         four = box if isinstance(box, list) and len(box) == 4 else (box, None, None, None)
-        values = about(image or {}) | {"label": category.get("name")} | dict(zip(Box._fields, four, strict=True))
+        values = (
+            describe_image(image or {}) | {"label": category.get("name")} | dict(zip(Box._fields, four, strict=True))
+        )
         fault = "" if image else f"no image has the id {owner}"
         records.append(Record(f"annotations[{number}]", values, fault))
     seen = {str(annotation.get("image_id")) for annotation in annotations}
     records += [
-        Record(f"images[{number}]", about(image)) for number, image in enumerate(images) if str(image["id"]) not in seen
+        Record(f"images[{number}]", describe_image(image))
+        for number, image in enumerate(images)
+        if str(image["id"]) not in seen
     ]
     return records
 
 
-def about(image: Mapping[str, Any]) -> dict[str, object]:
+def describe_image(image: Mapping[str, Any]) -> dict[str, object]:
     """What a COCO file says of an image, by the columns of a table; its width and height are no box."""
     path, group = (next((image[name] for name in names if name in image), None) for names in (PATHS, GROUPS))
     return {"path": path, "label": None, "group": group}
 
 
-def objects(place: Path, content: object, part: str) -> list[dict[str, Any]]:
+def list_objects(place: Path, content: object, part: str) -> list[dict[str, Any]]:
     """One of the lists in a COCO file; only the images must be there."""
     items = content.get(part, None if part == "images" else []) if isinstance(content, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -248,7 +252,7 @@ def objects(place: Path, content: object, part: str) -> list[dict[str, Any]]:
     return items
 
 
-def numbered(place: Path, part: str, items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def index_by_id(place: Path, part: str, items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The images or categories of a COCO file by their id."""
     known: dict[str, dict[str, Any]] = {}
     for number, item in enumerate(items):
@@ -260,7 +264,7 @@ def numbered(place: Path, part: str, items: Sequence[dict[str, Any]]) -> dict[st
     return known
 
 
-def parsed(place: Path, written: str, line: int = 1) -> Any:
+def parse_json(place: Path, written: str, line: int = 1) -> Any:
     """What some JSON means; it begins in this line of the file."""
     try:
         return json.loads(written)
@@ -276,6 +280,6 @@ def is_manifest(place: Path) -> bool:
     return place.suffix.lower() in MANIFESTS and os.path.isfile(place)  # noqa: PTH113 (it raises in locked folders)
 
 
-def same(file: Path, box: Box | None) -> tuple[str, Box | None]:
+def pixel_key(file: Path, box: Box | None) -> tuple[str, Box | None]:
     """What two rows share that mean the same pixels, however their paths are written."""
     return os.path.normpath(file.absolute()), box

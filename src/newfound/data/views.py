@@ -19,7 +19,7 @@ Draws = Float[Tensor, "n draws"]
 Seen = Float[Tensor, "n channels height width"]
 
 
-def draws(n: int, generator: torch.Generator) -> Draws:
+def draw_numbers(n: int, generator: torch.Generator) -> Draws:
     """Uniform numbers in [0, 1), a row for each image."""
     return torch.rand(n, DRAWS, generator=generator)
 
@@ -36,7 +36,7 @@ def weak(pixels: Pixels, draws: Draws) -> Seen:
     """
     height, width = pixels.shape[2:]
     down, right, flip = draws[:, :3].unbind(1)
-    rows, columns = shifted(height, down), shifted(width, right)
+    rows, columns = shift_places(height, down), shift_places(width, right)
     columns = torch.where(flip[:, None] < 0.5, columns.flip(1), columns)
     places = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
     seen = pixels.flatten(2).gather(2, places[:, None].expand(-1, pixels.shape[1], -1)).view_as(pixels)
@@ -71,13 +71,13 @@ def strong(pixels: Pixels, draws: Draws) -> Seen:
     view of UNO's code on CIFAR (Fini et al. 2021).
     """
     height, width = pixels.shape[2:]
-    place, colour = halves(draws).split((6, 2 * DRAWS - 6), 1)
+    place, colour = halve_draws(draws).split((6, 2 * DRAWS - 6), 1)
     whether, down, right, area, ratio, flip = place.unbind(1)
     tall, wide = torch.full_like(down, height), torch.full_like(right, width)
     moved = torch.stack((offset(height, down), offset(width, right), tall, wide), 1)
     part = crop(height, width, down, right, between(0.5, 1, area), ratio)
     box = torch.where(whether[:, None] < 0.5, moved, part)
-    return coloured(framed(plain(pixels, draws), box, (height, width), flip < 0.5), colour, often=0.6, rarely=0.1)
+    return recolour(frame(plain(pixels, draws), box, (height, width), flip < 0.5), colour, often=0.6, rarely=0.1)
 
 
 def cut(pixels: Pixels, draws: Draws) -> Seen:
@@ -88,7 +88,7 @@ def cut(pixels: Pixels, draws: Draws) -> Seen:
     height, width = pixels.shape[2:]
     down, right, area, ratio, flip = draws[:, :5].unbind(1)
     box = crop(height, width, down, right, between(0.5, 1, area), ratio)
-    return framed(plain(pixels, draws), box, (height, width), flip < 0.5)
+    return frame(plain(pixels, draws), box, (height, width), flip < 0.5)
 
 
 def small(pixels: Pixels, draws: Draws) -> Float[Tensor, "n channels rows columns"]:
@@ -97,11 +97,11 @@ def small(pixels: Pixels, draws: Draws) -> Float[Tensor, "n channels rows column
     80 % are jittered, 20 % solarised, 20 % equalised: the small view of UNO's code on CIFAR (Fini et al. 2021).
     """
     height, width = pixels.shape[2:]
-    place, colour = halves(draws).split((6, 2 * DRAWS - 6), 1)
+    place, colour = halve_draws(draws).split((6, 2 * DRAWS - 6), 1)
     _, down, right, area, ratio, flip = place.unbind(1)
     part = crop(height, width, down, right, between(0.3, 0.8, area), ratio)
     size = round(height * 18 / 32), round(width * 18 / 32)
-    return coloured(framed(plain(pixels, draws), part, size, flip < 0.5), colour, often=0.8, rarely=0.2)
+    return recolour(frame(plain(pixels, draws), part, size, flip < 0.5), colour, often=0.8, rarely=0.2)
 
 
 VIEWS: dict[str, Callable[[Pixels, Draws], Seen]] = {
@@ -115,7 +115,7 @@ VIEWS: dict[str, Callable[[Pixels, Draws], Seen]] = {
 """The ways to see an image, by the name that a recipe gives."""
 
 
-def shifted(size: int, draw: Float[Tensor, " n"]) -> Int[Tensor, "n size"]:
+def shift_places(size: int, draw: Float[Tensor, " n"]) -> Int[Tensor, "n size"]:
     """Where each pixel along a side comes from when the image is shifted and reflected at its ends."""
     places = torch.arange(size, device=draw.device) + offset(size, draw)[:, None]
     return (size - 1) - ((size - 1) - places.abs()).abs()
@@ -132,7 +132,7 @@ def offset(size: int, draw: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
     return (draw * (2 * most + 1)).long() - most
 
 
-def halves(draws: Draws) -> Float[Tensor, "n numbers"]:
+def halve_draws(draws: Draws) -> Float[Tensor, "n numbers"]:
     """Twice as many uniform numbers, of 12 bits: the first halves of the 24 bits of all draws, then the last ones."""
     first = (draws * 4096).floor()
     return torch.cat((first / 4096, draws * 4096 - first), 1)
@@ -159,7 +159,7 @@ def crop(
     return torch.stack(((height - tall) * down, (width - wide) * right, tall, wide), 1)
 
 
-def framed(
+def frame(
     images: Seen, box: Float[Tensor, "n 4"], size: tuple[int, int], flip: Bool[Tensor, " n"]
 ) -> Float[Tensor, "n channels rows columns"]:
     """What lies in the box (top, left, height, width in pixels), resized and where asked flipped; black if outside."""
@@ -186,10 +186,10 @@ def taps(
     return t / t.sum(2, keepdim=True).clamp(min=0.01)
 
 
-def coloured(seen: Seen, numbers: Float[Tensor, "n numbers"], often: float, rarely: float) -> Seen:
+def recolour(seen: Seen, numbers: Float[Tensor, "n numbers"], often: float, rarely: float) -> Seen:
     """In other colours: the share `often` is jittered, `rarely` solarised, and `rarely` equalised."""
     jitter, brightness, contrast, saturation, hue, solar, level, equal = numbers[:, :8].unbind(1)
-    other = jittered(
+    other = jitter_colours(
         seen,
         brightness=between(0.6, 1.4, brightness),
         contrast=between(0.6, 1.4, contrast),
@@ -199,11 +199,11 @@ def coloured(seen: Seen, numbers: Float[Tensor, "n numbers"], often: float, rare
     seen = torch.where((jitter < often)[:, None, None, None], other, seen)
     inverted = (solar < rarely)[:, None, None, None] & (seen >= level[:, None, None, None])
     seen = torch.where(inverted, 1 - seen, seen)
-    seen[equal < rarely] = equalised(seen[equal < rarely])
+    seen[equal < rarely] = equalise(seen[equal < rarely])
     return seen
 
 
-def jittered(
+def jitter_colours(
     seen: Seen,
     brightness: Float[Tensor, " n"],
     contrast: Float[Tensor, " n"],
@@ -226,7 +226,7 @@ def jittered(
     return (g + angle.cos() * off + angle.sin() * across).clamp_(0, 1)
 
 
-def equalised(seen: Seen) -> Seen:
+def equalise(seen: Seen) -> Seen:
     """Every brightness about as frequent as every other, channel by channel.
 
         x ← #{pixels darker than x} / #{pixels darker than the brightest}

@@ -1,58 +1,43 @@
-"""find: a model and a pile of images → the classes in it."""
+"""find: a model and unlabelled images → what is found in them."""
 
 import copy
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from newfound import methods
+from newfound.console import Progress, lasting, silent
+from newfound.data.batches import Dataset
 from newfound.data.collection import Collection
-from newfound.data.embedded import Embedded
-from newfound.data.sources import Images
-from newfound.discovery.reading import examples, held, located, moved, read, remembered, space, twins
-from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery, embed
+from newfound.discovery.facts import About, state_facts
+from newfound.discovery.found import Clusters, Found
+from newfound.discovery.plan import check_method, check_number
+from newfound.discovery.reading import find_duplicates, pick_examples, read
 from newfound.discovery.settings import Run
-from newfound.discovery.trace import beginning, ending
-from newfound.errors import InputError, counted, listing
-from newfound.functional.cluster import Held
-from newfound.networks.adapter import Adapter
+from newfound.encoders import Encoder, encoder_of
+from newfound.encoders.known import compare, known_sums
+from newfound.errors import counted, shorten
+from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
+from newfound.functional.cluster import ClassSums
+from newfound.functional.geometry import distances
+from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
-from newfound.networks.resnet import OWN
-from newfound.training.loop import Learner, Row, estimate, fit
+from newfound.training.loop import Learner, estimate
+from newfound.training.train import Trained, train
 from newfound.types import Problem, Training, seeded
 
 log = logging.getLogger("newfound")
 
+EXEMPLARS, DOUBTFUL = 24, 6
+"""How many of a cluster's most and least typical images a run keeps small copies of."""
+
 ALL_UNSURE = 2.0
 """A confidence that no image has."""
-
-Progress = Callable[[str, int, Row], None]
-"""Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
-
-
-def silent(stage: str, epochs: int, row: Row) -> None:
-    """The progress that says nothing."""
-
-
-def training(run: Run, images: Collection) -> Training:
-    """The host's training on somebody's own images, under wider views. Their shape changes; of images with three
-    channels also the colours, where the method asks for strong views.
-    """
-    host = methods.parse(run.method)[0]
-    epochs = host.own.epochs if run.epochs is None else run.epochs
-    rate = host.own.rate if run.rate is None else run.rate
-    coloured = isinstance(images, Images) and images.pixels.shape[1] == 3
-    view = "strong" if coloured and "strong" in host.training.views else "affine"
-    budget = host.training.at(epochs, rate, run.batch, host.own.schedule)
-    return replace(
-        budget, views=(view,) * min(2, len(host.training.views))
-    )  # more would take longer than they are worth
 
 
 def find(
@@ -62,95 +47,133 @@ def find(
     *,
     labelled: Collection | None = None,
     run: Run | None = None,
+    about: About | None = None,
     progress: Progress = silent,
-    keep: Path | None = None,
+    checkpoint: Path | None = None,
     resume: bool = False,
-) -> Discovery:
-    """Train the method on the pile (and the labelled images, in single-stage), then read classes off by k-means.
+) -> Found:
+    """Train the method on unlabelled images (and labelled ones, in single-stage), then read clusters off by k-means.
 
-    `classes` are new ones; known ones may be in the pile too unless the run says otherwise (`mixed`). The model given
-    is left as it is; the discovery has its own. `keep` and `resume` are those of `fit`.
+    `classes` are new ones; unlabelled images may be of known ones too unless the run says otherwise (`mixed`). The
+    model given is left as it is; what is found has its own. `checkpoint` and `resume` are those of `fit`.
     """
-    run = (run or Run()).suited(features=isinstance(unlabelled, Embedded))
+    encoder = encoder_of(model)
+    run = (run or Run()).suited(encoder.default_method)
     check_number(classes, len(unlabelled))
-    check_method(
-        run.method,
-        labelled=labelled is not None,
-        features=isinstance(unlabelled, Embedded),
-        similarity=model.similarity is not None,
-    )
-    model, anew = copy.deepcopy(model), methods.parse(run.method)[0].start == "new"
-    recognised = recognisable(model, labelled is not None, anew) if run.mixed else ()
-    seen = len(unlabelled) + (0 if labelled is None else len(labelled))
-    problem = Problem(
-        model.backbone.dim,
-        known=len(model.classes),
-        novel=classes,
-        labelled=labelled is not None,
-        rows=seen,
-        mixed=len(recognised) > 0 and seen >= len(model.classes) + classes,  # with fewer no class could be placed
-    )
-    with seeded(run.seed, "method"):
-        method = methods.build(run.method, problem, model)
-    if anew:
-        with seeded(run.seed, "new"):
-            fresh = model.backbone.fresh()
-        model = replace(model, backbone=fresh, head=None, means=None, spread=None, counts=None, trust=None)
-    budget = training(run, unlabelled)
-    learner, data = Learner(model.backbone, method, budget.trains), unlabelled.beside(labelled)
-    if budget.epochs:
-        seconds = estimate(learner, data, budget, device=run.device)
-        length = f"{counted(budget.epochs, 'epoch')} of {counted(len(data), 'image')}"
-        log.info(f"Discovery with {run.method}: {length}{lasting(seconds)}.")
-    first = beginning(learner, data, run.seed, budget.epochs)
-    before = embed(model, unlabelled) if labelled is None and not isinstance(model.backbone, Adapter) else None
-    rows = fit(
+    check_method(run.method, encoder, labelled=labelled is not None, similarity=model.similarity is not None)
+    encoder.check_images([unlabelled, *(() if labelled is None else (labelled,))])
+    recipe, data = methods.parse(run.method), unlabelled.discovery_set(labelled)
+    recognised = list_recognisable(model, labelled is not None, recipe.start == "new") if run.mixed else ()
+    problem = state_problem(model, classes, labelled is not None, len(data), mixed=bool(recognised))
+    model, method = _build(recipe, problem, copy.deepcopy(model), run.seed)
+    budget = plan_training(run, unlabelled)
+    learner = Learner(model.backbone, method, budget.trains)
+    _tell_length(learner, data, budget, run)
+    trained = train(
         learner,
         data,
         budget,
         run.seed,
         device=run.device,
         progress=lambda row: progress("discover", budget.epochs, row),
-        keep=keep,
+        checkpoint=checkpoint,
         resume=resume,
     )
-    features, theirs = embed(model, unlabelled), None if labelled is None else embed(model, labelled)
-    learner.cpu()  # where all that is known of classes lies
-    unit = methods.parse(run.method)[-1].reading == "unit k-means"
-    known: Held | None = None
-    if labelled is not None and theirs is not None:
-        model = located(model, theirs, labelled.labels)
-        known = held(space(theirs, unit), labelled.labels, len(model.classes)) if recognised else None
-    elif model.told:
-        model = model if before is None else moved(model, before, features)
-        known = remembered(model, unit=unit, seed=run.seed) if recognised else None
-    found = read(space(features, unit), classes, known, run.seed)
-    sizes = torch.bincount(found.assignment, minlength=len(found.centres))
-    if known is not None:
-        sizes[classes:] += known.counts.long()
-    discovery = Discovery(
+    return _measure(model, encoder, trained, unlabelled, labelled, classes, recognised, run, about or About())
+
+
+def _measure(
+    model: Model,
+    encoder: Encoder,
+    trained: Trained,
+    unlabelled: Collection,
+    labelled: Collection | None,
+    classes: int,
+    recognised: tuple[str, ...],
+    run: Run,
+    about: About,
+) -> Found:
+    """What was measured, from what training left."""
+    features, unit = trained.after.unlabelled, methods.parse(run.method).reading == "unit k-means"
+    theirs = None if labelled is None else (trained.after.labelled, labelled.listing.labels)
+    model = encoder.update_known(model, trained.before.unlabelled, features, theirs)
+    model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
+    known = known_sums(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
+    clusters = read_clusters(features, classes, known, unit, run.seed)
+    calibration = model.calibration or encoder.calibration
+    away = distances(compare(features, unit), clusters.centres)
+    duplicates, thumbnails = illustrate(unlabelled, away, clusters)
+    return Found(
+        unlabelled.listing,
         model,
-        paths=unlabelled.names,
-        boxes=unlabelled.boxes,
-        groups=unlabelled.groups,
-        features=features,
-        centres=found.centres,
-        cluster=found.assignment,
-        unit=unit,
-        sizes=sizes,
+        features,
+        clusters,
+        calibration,
+        confidence_threshold(judge_clusters(away, clusters, calibration), run.unsure),
         known=recognised,
-        thumbnails={},
-        rows=rows,
-        skipped=unlabelled.skipped,
-        moments=(first, ending(learner, data)),
+        duplicates=duplicates,
+        thumbnails=thumbnails,
+        history=tuple(trained.history),
+        count=about.count,
+        truth=about.truth,
+        moments=trained.moments(),
+        facts=state_facts(
+            about,
+            run,
+            plan_training(run, unlabelled),
+            backbone=encoder.describe(),
+            setting=state_setting(model, labelled),
+            images=len(unlabelled),
+            new=classes,
+            known=len(recognised),
+        ),
     )
-    discovery.threshold = bar(discovery.confidence(), run.unsure)
-    illustrate(discovery, unlabelled)
-    return discovery
 
 
-def recognisable(model: Model, labelled: bool, anew: bool) -> tuple[str, ...]:
-    """The known classes that can be recognised in a pile, with or without their images; the others are told.
+def state_setting(model: Model, labelled: Collection | None) -> str:
+    """Whether labelled images took part, for people."""
+    if labelled is not None:
+        return f"single-stage, with {len(labelled)} labelled images"
+    return "two-stage, without the labelled images" if model.classes else "no class is known"
+
+
+def state_problem(model: Model, classes: int, labelled: bool, rows: int, *, mixed: bool) -> Problem:
+    """What the method is told. With fewer images than classes no known one could be placed among unlabelled ones."""
+    known = len(model.classes)
+    return Problem(model.backbone.dim, known, classes, labelled, rows, mixed=mixed and rows >= known + classes)
+
+
+def _build(recipe: Recipe, problem: Problem, model: Model, seed: int) -> tuple[Model, Method]:
+    """The method, and the model whose backbone it will train: a fresh one, where it begins anew."""
+    with seeded(seed, "method"):
+        method = recipe.build(problem, model)
+    if recipe.start == "new":
+        with seeded(seed, "new"):
+            model = replace(model, backbone=model.backbone.fresh(), head=None, known=None, calibration=None)
+    return model, method
+
+
+def _tell_length(learner: Learner, data: Dataset, budget: Training, run: Run) -> None:
+    if budget.epochs:
+        seconds = estimate(learner, data, budget, device=run.device)
+        length = f"{counted(budget.epochs, 'epoch')} of {counted(len(data), 'image')}"
+        log.info(f"Discovery with {run.method}: {length}{lasting(seconds)}.")
+
+
+def plan_training(run: Run, images: Collection) -> Training:
+    """The host's training on somebody's own images, under wider views. Their shape changes; of images with three
+    channels also the colours, where the method asks for strong views.
+    """
+    recipe = methods.parse(run.method)
+    epochs = recipe.own.epochs if run.epochs is None else run.epochs
+    rate = recipe.own.rate if run.rate is None else run.rate
+    view = "strong" if images.coloured and "strong" in recipe.training.views else "affine"
+    budget = recipe.training.at(epochs, rate, run.batch, recipe.own.schedule)
+    return replace(budget, views=(view,) * min(2, len(budget.views)))  # more would take longer than they are worth
+
+
+def list_recognisable(model: Model, labelled: bool, anew: bool) -> tuple[str, ...]:
+    """The known classes that can be recognised among unlabelled images, with or without their own; the others are said.
 
     In a network that begins `anew` only their images could say where they lie.
     """
@@ -160,25 +183,36 @@ def recognisable(model: Model, labelled: bool, anew: bool) -> tuple[str, ...]:
             "a new class. To recognise known ones, take another method."
         )
         return ()
-    able = model.classes if labelled else model.told
+    able = model.classes if labelled else model.recognisable
     if lost := [repr(name) for name in model.classes if name not in able]:
         log.warning(
-            f"Known classes that cannot be recognised, for they had fewer than {ENOUGH} images: {listing(lost)}. "
+            f"Known classes that cannot be recognised, for they had fewer than {ENOUGH} images: {shorten(lost)}. "
             "To recognise them too, give their images (--known)."
         )
     return able
 
 
-def illustrate(found: Discovery, images: Collection) -> None:
-    """Find the near-duplicates, and keep small copies of the most and the least typical of the other images."""
-    away = torch.cdist(space(found.features, found.unit), found.centres).gather(1, found.cluster[:, None])[:, 0]
-    found.twins = near(images, away, found.cluster)
-    lone = torch.ones(len(away), dtype=torch.bool)
-    lone[[*found.twins]] = False
-    found.thumbnails = images.thumbnails(examples(away, found.cluster, lone, EXEMPLARS, DOUBTFUL))
+def read_clusters(
+    latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, unit: bool, seed: int
+) -> Clusters:
+    """Clusters as they are read off, with how many images each centre is the mean of."""
+    found = read(compare(latents, unit), new, known, seed)
+    sizes = torch.bincount(found.assignment, minlength=len(found.centres))
+    if known is not None:
+        sizes[: len(known.counts)] += known.counts.long()
+    return Clusters(found.assignment, found.centres, sizes, unit)
 
 
-def bar(confidence: Float[Tensor, " n"], share: float | None) -> float:
+def judge_clusters(
+    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration
+) -> Float[Tensor, " n"]:
+    """The probability that each image is in the right cluster."""
+    apart = leave_one_out(away, clusters.assignment, clusters.sizes)
+    alone = torch.eye(len(clusters.centres), dtype=torch.bool)
+    return probability(log_margin(apart, clusters.assignment, alone), calibration.right)
+
+
+def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:
     """The confidence below which an image is unsure: where it is more likely wrong than right, or that of a share."""
     if share is None:
         return 0.5
@@ -188,55 +222,12 @@ def bar(confidence: Float[Tensor, " n"], share: float | None) -> float:
     return confidence.sort().values[fewest].item() if fewest < len(confidence) else ALL_UNSURE
 
 
-def near(images: Collection, away: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> dict[int, int]:
-    """Rows of near-duplicates, each with that of the image it nearly equals: the most typical of its cluster."""
-    looks, found = images.looks(), dict[int, int]()
-    for number in cluster.unique():
-        rows = (cluster == number).nonzero()[:, 0]
-        firsts = rows[twins(looks[rows], away[rows].argsort(stable=True), images.alike)]
-        found |= {row: first for row, first in zip(rows.tolist(), firsts.tolist(), strict=True) if row != first}
-    return found
-
-
-def check_number(classes: int, images: int) -> None:
-    """Refuse a number of new classes that so many images cannot have."""
-    if not 1 <= classes <= images:
-        raise InputError(
-            f"Asked for {counted(classes, 'class', 'classes')} in {counted(images, 'image')}; ask for at least 1 and "
-            "at most one per image."
-        )
-
-
-def check_method(name: str, *, labelled: bool, features: bool, similarity: bool) -> None:
-    """Refuse a method that cannot work, before any long work: by whether labelled images take part, whether all that is
-    known of an image are features, and whether a network says which images share a class.
-    """
-    recipes = methods.parse(name)
-    if not labelled and not all(recipe.suits(labelled=False) for recipe in recipes):
-        raise InputError(
-            f"{name} needs labelled images while it discovers; give them too (--known), "
-            f"or take a method that does not: {methods.suitable(labelled=False)}."
-        )
-    if labelled and not all(recipe.suits(labelled=True) for recipe in recipes):
-        raise InputError(
-            f"{name} discovers in two stages, without the labelled images. Learn from them first with "
-            "`newfound pretrain`, then give that model (--model) instead of them (--known)."
-        )
-    if features and not all(recipe.suits(features=True) for recipe in recipes):
-        raise InputError(
-            f"{name} needs more of an image than a pretrained backbone's features. Take a method that begins at "
-            f"latents ({methods.suitable(features=True)}), or let a network learn from the images themselves "
-            f"(--backbone {OWN})."
-        )
-    if not similarity and any("similarity" in recipe.stage_one for recipe in recipes):
-        raise InputError(f"{name} {methods.similarity.NEEDED}")
-
-
-def lasting(seconds: float | None) -> str:
-    """How long something will take, at the end of a sentence; nothing where nobody knows, or there is nothing to do."""
-    return f", {about(seconds)}" if seconds else ""
-
-
-def about(seconds: float) -> str:
-    """A rough time in words."""
-    return f"about {seconds / 60:.0f} min" if seconds >= 90 else f"about {max(1, round(seconds))} s"
+def illustrate(
+    images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters
+) -> tuple[dict[int, int], dict[int, UInt8[Tensor, "channels height width"]]]:
+    """The near-duplicates, and small copies of the most and the least typical of the other images."""
+    own = away.gather(1, clusters.assignment[:, None])[:, 0]
+    duplicates = find_duplicates(images.duplicate_features(), own, clusters.assignment, images.duplicate_threshold)
+    lone = torch.ones(len(own), dtype=torch.bool)
+    lone[[*duplicates]] = False
+    return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, EXEMPLARS, DOUBTFUL))

@@ -10,17 +10,10 @@ from typing import Any
 import tomli_w
 
 from newfound import files, parallel
+from newfound.discovery.storage import CHECKPOINT, CONFIG, LOG, RESULTS
 from newfound.errors import InputError
 
 log = logging.getLogger("newfound")
-
-CHECKPOINT, REPORT, CONFIG = "checkpoint.safetensors", "report.html", "config.toml"
-
-RESULTS = (
-    *("discovery.json", "discovery.safetensors", "trace.safetensors", REPORT, "model/model.json"),
-    *("assignments.csv", "classes.csv", "metrics.csv", "model.json"),
-)
-"""What of an earlier run would be taken for this one's, were it left where a new run begins."""
 
 PLACES = ("known", "weights")
 """Settings that say where something lies on this machine; those of a finished model, which may travel, forget them."""
@@ -43,7 +36,7 @@ def working(
         for old in (*folder.glob(f"*{CHECKPOINT}"), *(folder / name for name in RESULTS)):
             old.unlink(missing_ok=True)
     files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
-    handler = logging.FileHandler(folder / "log.txt", mode="a" if resume else "w", encoding="utf-8")
+    handler = logging.FileHandler(folder / LOG, mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     try:

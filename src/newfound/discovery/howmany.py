@@ -1,4 +1,4 @@
-"""How many new classes there are in a pile, before anything is trained."""
+"""How many new classes there are among unlabelled images, before anything is trained."""
 
 import torch
 import torch.nn.functional as F
@@ -6,18 +6,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound.data.collection import Collection
-from newfound.data.embedded import Embedded
-from newfound.discovery.reading import STAND, imagined
-from newfound.discovery.result import embed
-from newfound.errors import InputError
+from newfound.discovery.settings import AGREEMENT, DTC, GCD
+from newfound.encoders import embed, encoder_of
+from newfound.encoders.known import STAND
+from newfound.errors import InputError, counted
 from newfound.functional.counting import Count, count
-from newfound.functional.geometry import whitening
+from newfound.functional.estimates import estimate_dtc, estimate_gcd
 from newfound.networks.model import Model
-from newfound.training.adapt import aimed
-
-SHRINK_FEATURES, SHRINK_LEARNT = 10.0, 0.3
-"""How much a spread is shrunk before latents are whitened to be counted: a pretrained backbone's features, and latents
-of a network that learnt the known classes; decision 8."""
 
 FEWEST = 4
 """Images among which classes can be counted, where none is known."""
@@ -26,29 +21,55 @@ MOST = 100
 """New classes that are looked for, at most."""
 
 
+def check_counting(by: str, classes: int | None, known: int, *, mixed: bool) -> None:
+    """Refuse a way to count that cannot work, or that nobody would ask, before any long work.
+
+    `classes` is their number where it is given, `known` how many known ones can be asked, with or without their images.
+    """
+    if by == AGREEMENT:
+        return
+    if classes is not None:
+        raise InputError(
+            f"--classes {classes} says how many new classes there are, so --count-by {by} would change nothing. Leave "
+            "out one of the two."
+        )
+    if known < 2:
+        raise InputError(
+            f"--count-by {by} asks labelled images; found {counted(known, 'known class', 'known classes')}, needed are "
+            "2 or more. Give labelled images (--known) or a model that has learnt from them (--model), leave "
+            "--count-by out, or say how many classes there are (--classes)."
+        )
+    if by == DTC and mixed:
+        raise InputError(
+            "--count-by dtc takes every class among the unlabelled images to be new. Say that no known one is there "
+            "(--no-mixed), or count by agreement or gcd."
+        )
+
+
 @torch.no_grad()
-def how_many(model: Model, unlabelled: Collection, labelled: Collection | None, seed: int) -> Count:
+def how_many(
+    model: Model, unlabelled: Collection, labelled: Collection | None, seed: int, by: str = AGREEMENT
+) -> Count:
     """Count the classes of known and unlabelled images together.
 
     In two stages points drawn about the known classes' means, as wide as their spread, stand for their images.
     """
-    if labelled is None and not model.told and len(unlabelled) < FEWEST:
+    if labelled is None and not model.recognisable and len(unlabelled) < FEWEST:
         raise InputError(
             f"Found {len(unlabelled)} images, and no known class beside them; counting classes needs at least {FEWEST} "
             "images. Give more, or say how many classes there are (--classes)."
         )
-    if isinstance(unlabelled, Embedded):
-        assert isinstance(labelled, Embedded | None)
-        model = aimed(model, unlabelled, labelled, seed, SHRINK_FEATURES)
-    metric = torch.eye(model.backbone.dim)
-    if model.trunk is None and model.spread is not None:
-        metric = whitening(model.spread, SHRINK_LEARNT)
+    model, metric = encoder_of(model).aim_for_counting(model, unlabelled, labelled, seed)
 
     def seen(latents: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
         return F.normalize(latents @ metric, dim=1)
 
     points, labels = known_points(model, labelled, seed)
-    return count(seen(embed(model, unlabelled)), seen(points), labels, most=MOST, seed=seed)
+    new, known = seen(embed(model, unlabelled)), seen(points)
+    if by == AGREEMENT:
+        return count(new, known, labels, most=MOST, seed=seed)
+    estimate = estimate_gcd if by == GCD else estimate_dtc
+    return estimate(known, labels, new, most=MOST, seed=seed)
 
 
 def known_points(
@@ -58,13 +79,13 @@ def known_points(
     hand.
     """
     if labelled is not None:
-        return embed(model, labelled), labelled.labels
-    if model.counts is None or not model.told:
+        return embed(model, labelled), labelled.listing.labels
+    if model.known is None or not model.recognisable:
         return torch.zeros(0, model.backbone.dim), torch.zeros(0, dtype=torch.long)
-    return imagined(model, model.counts.clamp(max=STAND), seed)
+    return encoder_of(model).sample_known(model, model.known.counts.clamp(max=STAND), seed)
 
 
-def explained(count: Count) -> str:
+def explain(count: Count) -> str:
     """The estimate in a sentence, with its reason."""
     found, tried = count.classes, [tried.classes for tried in count.curve]
     clusters = f"{found} clusters" + (" in all" if count.known else "")
@@ -72,14 +93,17 @@ def explained(count: Count) -> str:
         "pairs": f"with {clusters}, as many pairs of labelled images share a cluster as a class",
         "silhouette": f"{clusters} lie farthest apart",
         "accuracy": f"with {clusters}, labelled images find their classes again best",
-    }[count.voice]
-    if count.voice == "pairs" and min(one.pairs for one in count.curve) > 0:
+        "dtc": "half way between two other estimates, without clusters of a few images",
+    }[count.criterion]
+    if count.criterion == "pairs" and min(one.pairs for one in count.curve) > 0:
         reason = f"even with {tried[-1]} clusters, the most that were tried, labelled classes share some"
-    elif count.voice == "pairs" and count.curve[0].pairs <= 0:
+    elif count.criterion == "pairs" and count.curve[0].pairs <= 0:
         reason = f"even {tried[0]} clusters, the fewest that were tried, cut labelled classes in pieces"
-    others = [f"by {name} {n - count.known}" for name, n in count.estimates.items() if name != count.voice]
+    others = [f"by {name} {n - count.known}" for name, n in count.estimates.items() if name != count.criterion]
     beside = f"; {' and '.join(others)}" if others else ""
+    if count.least == count.most:  # the published ways know no interval
+        return f"{count.novel} new, estimated: {reason}{beside}"
     bounds = f"{count.least - count.known} to {count.most - count.known}"
     if count.known:
         bounds += f"; {count.least} to {count.most} with the {count.known} known"
-    return f"{found - count.known} new, estimated ({bounds}): {reason}{beside}"
+    return f"{count.novel} new, estimated ({bounds}): {reason}{beside}"

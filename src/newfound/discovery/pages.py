@@ -1,73 +1,73 @@
-"""Discovery → the plain values of a report."""
+"""The present classes → the plain values of a report."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from newfound import files
-from newfound.discovery.howmany import explained
-from newfound.discovery.result import DOUBTFUL, EXEMPLARS, Discovery
+from newfound.discovery.edits import Classes
+from newfound.discovery.find import DOUBTFUL, EXEMPLARS
+from newfound.discovery.found import Found
+from newfound.discovery.howmany import explain
+from newfound.discovery.tables import measure, tabulate_assignments, tabulate_classes
 from newfound.errors import counted
+from newfound.report import page as report
 from newfound.report.maps import flatten
-from newfound.report.page import Exemplar, Found, Page, render
+
+CRITERIA = {"pairs": "log of joined over true pairs", "accuracy": "labelled accuracy", "silhouette": "silhouette"}
 
 
-def write_report(found: Discovery, path: Path, comparison: Sequence[tuple[str, float, float]] = ()) -> None:
+def write_report(now: Classes, path: Path) -> None:
     """Write the report of a discovery: one HTML file that needs nothing else."""
-    files.write(path, render(page(found, comparison)))
+    files.write(path, report.render(page(now)))
 
 
-def page(found: Discovery, comparison: Sequence[tuple[str, float, float]] = ()) -> Page:
-    """What the report shows of a discovery; `comparison` sets other methods beside it (title, accuracy, NMI)."""
+def page(now: Classes) -> report.Page:
+    """What the report shows."""
+    found, table = now.found, tabulate_assignments(now)
     shown, points = flatten(found.features.numpy(), seed=0)
-    filled = {found.numbers[cluster] for cluster in found.cluster.tolist()}
-    place = {number: i for i, number in enumerate(number for number in found.classes if number in filled)}
-    of = np.array([place[found.numbers[cluster]] for cluster in found.cluster.tolist()])
-    table = found.assignments()
-    classes = [_class(found, table, number, np.flatnonzero(of == i)) for number, i in place.items()]
-    counting: dict[str, list[float]] = {}
-    if found.count is not None:
-        names = {"pairs": "log of joined over true pairs", "accuracy": "labelled accuracy", "silhouette": "silhouette"}
-        counting = {
-            names[voice]: [getattr(tried, voice) for tried in found.count.curve] for voice in found.count.estimates
-        }
-    return Page(
-        title=f"{counted(len(classes), 'class', 'classes')} in {counted(len(of), 'image')}",
-        lead=_lead(found),
-        classes=classes,
+    filled = [number for number in now.numbers if len(now.rows(number))]
+    place = {number: i for i, number in enumerate(filled)}
+    of = np.array([place.get(number, -1) for number in now.assignment.masked_fill(now.aside, -1).tolist()])
+    shown, points = shown[of[shown] >= 0], points[of[shown] >= 0]
+    count, kept = found.count, len(of) - int(now.aside.sum())
+    return report.Page(
+        title=f"{counted(len(filled), 'class', 'classes')} in {counted(len(of), 'image')}",
+        lead=_lead(now),
+        classes=[_class(now, table, number) for number in filled],
         points=points,
         assignments=of[shown],
-        captions=[found.called(int(row)) for row in shown],
+        captions=[found.caption(int(row)) for row in shown],
         curves=_curves(found),
-        counting=counting,
-        tried=[] if found.count is None else [tried.classes for tried in found.count.curve],
-        chosen=0 if found.count is None else found.count.classes,
-        reason="" if found.count is None else explained(found.count),
-        metrics=None if found.scores is None else {k: v for k, v in found.scores.items() if isinstance(v, float)},
-        measured=f"On all {len(of)} unlabelled images, without augmentation, after the last epoch. "
+        counting={} if count is None else {CRITERIA[c]: [getattr(t, c) for t in count.curve] for c in count.estimates},
+        tried=[] if count is None else [tried.classes for tried in count.curve],
+        chosen=0 if count is None else count.classes,
+        reason="" if count is None else explain(count),
+        metrics=measure(now),
+        measured=f"On all {kept} unlabelled images, without augmentation, after the last epoch. "
         "The truth was used for these numbers and the captions alone, never while learning.",
-        comparison=list(comparison),
-        facts=found.facts,
-        skipped=list(found.skipped),
+        comparison=[(other.title, other.accuracy, other.nmi) for other in found.comparison],
+        facts=dict(found.facts),
+        skipped=list(found.listing.skipped),
     )
 
 
-def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarray) -> Found:
+def _class(now: Classes, table: pd.DataFrame, number: int) -> report.Found:
+    found, members = now.found, now.rows(number).tolist()
     ordered = table.iloc[members].sort_values("distance", kind="stable")
     kept = [
-        Exemplar(found.called(int(row)), found.thumbnails[row].permute(1, 2, 0).numpy(), confidence)
+        report.Exemplar(found.caption(int(row)), found.thumbnails[row].permute(1, 2, 0).numpy(), confidence)
         for row, confidence in zip(ordered.index, ordered["confidence"], strict=True)
         if row in found.thumbnails
     ]
     typical = kept[: min(EXEMPLARS, len(kept) - min(DOUBTFUL, len(kept) // 3))]
-    return Found(
-        name=found.names[number],
+    return report.Found(
+        name=now.names[number],
         size=int((ordered["kind"] != "unsure").sum()),  # a class may be called so
         unsure=int((ordered["kind"] == "unsure").sum()),
-        known=found.kind(number) == "known",
+        known=now.kind(number) == "known",
         coherence=float(ordered["confidence"].mean()),
         exemplars=typical,
         doubtful=kept[len(typical) :][-DOUBTFUL:][::-1],
@@ -75,23 +75,23 @@ def _class(found: Discovery, table: pd.DataFrame, number: int, members: np.ndarr
     )
 
 
-def _lead(found: Discovery) -> str:
-    classes = found.summary()
+def _lead(now: Classes) -> str:
+    classes, found = tabulate_classes(now), now.found
     new = classes[classes["kind"] == "new"]
-    knowing = (
-        f", knowing {counted(len(found.model.classes), 'other class', 'other classes')}" if found.model.classes else ""
-    )
+    others = counted(len(found.model.classes), "other class", "other classes")
     text = f"newfound found {counted(len(new), 'new class', 'new classes')} in "
-    text += f"{counted(len(found.paths), 'unlabelled image')}{knowing}."
+    text += f"{counted(len(found), 'unlabelled image')}{f', knowing {others}' if found.model.classes else ''}."
     if found.known:
         seen = classes[classes["kind"] == "known"]
         sure = int(seen["size"].sum())
         text += f" {counted(sure, 'image is', 'images are')} of {counted(len(seen), 'known class', 'known classes')}."
     if unsure := int(classes["unsure"].sum()):
         text += f" {counted(unsure, 'is', 'are')} unsure."
+    if aside := int(now.aside.sum()):
+        text += f" {counted(aside, 'was', 'were')} set aside."
     return text
 
 
-def _curves(found: Discovery) -> dict[str, list[float]]:
-    names = [name for name in (found.rows[0] if found.rows else {}) if name not in ("epoch", "seconds")]
-    return {name: [row[name] for row in found.rows] for name in names}
+def _curves(found: Found) -> dict[str, list[float]]:
+    names = [name for name in (found.history[0] if found.history else {}) if name not in ("epoch", "seconds")]
+    return {name: [row[name] for row in found.history] for name in names}

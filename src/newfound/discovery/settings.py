@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from newfound.errors import InputError
 
 AUTO = "auto"
-DEFAULT = "spacing"
-"""The method for images that our own network learns from."""
-ON_FEATURES = "pairs+spacing:aligned"
-"""And for those that a pretrained one has looked at: its features hardly differ between views."""
+
+AGREEMENT, GCD, DTC = "agreement", "gcd", "dtc"
+"""How classes are counted: our own way, and the published two."""
 
 
 def needed(flag: str, value: object, fits: bool, what: str) -> None:
@@ -26,7 +25,7 @@ def check_device(device: str) -> None:
 class StageOne:
     """How the known classes are learnt."""
 
-    pretrain_epochs: int = 10
+    pretrain_epochs: int = 20
     """small-resnet-18's passes over labelled images."""
     pretrain_rate: float = 0.2
     """small-resnet-18's peak learning rate."""
@@ -61,8 +60,10 @@ class Run:
     """Learning rate; default: the method's."""
     batch: int = 128
     """Images per step."""
+    count_by: str = AGREEMENT
+    """How classes are counted: agreement, gcd or dtc."""
     mixed: bool = True
-    """The pile may hold known classes."""
+    """Images may be of known classes too."""
     unsure: float | None = None
     """Share called unsure; default: those likelier wrong."""
     seed: int = 0
@@ -74,10 +75,10 @@ class Run:
         needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
         needed("rate", self.rate, self.rate is None or self.rate > 0, "a rate above 0")
         needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
+        needed("count-by", self.count_by, self.count_by in (AGREEMENT, GCD, DTC), f"{AGREEMENT}, {GCD} or {DTC}")
         needed("unsure", self.unsure, self.unsure is None or 0 <= self.unsure <= 1, "a share, from 0 to 1")
         check_device(self.device)
 
-    def suited(self, *, features: bool) -> "Run":
-        """With a method, where none was chosen: by whether all that is seen of an image are a network's features."""
-        method = (ON_FEATURES if features else DEFAULT) if self.method == AUTO else self.method
-        return replace(self, method=method)
+    def suited(self, default: str) -> "Run":
+        """With a method, where none was chosen."""
+        return replace(self, method=default) if self.method == AUTO else self

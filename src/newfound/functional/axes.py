@@ -9,6 +9,9 @@ from torch import Tensor
 
 from newfound.functional.geometry import directions, whitening
 
+FEW = 48
+"""Axes that features are seen along; decision 7."""
+
 SHRINK = 3.0
 """How much of its mean eigenvalue is added to a covariance before it is inverted; decision 7."""
 
@@ -20,7 +23,7 @@ class Axes(NamedTuple):
     matrix: Float[Tensor, "d few"]
 
 
-def tempered(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+def power_normalised(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Features without their length, and none so strong that it drowns the others.
 
     x̂ = t / ‖t‖,   t = sign(x) √|x|        (Tukey 1977)
@@ -44,7 +47,7 @@ def moments(x: Float[Tensor, "n d"]) -> Moments:
 
 
 def class_moments(
-    means: Float[Tensor, "classes d"], counts: Float[Tensor, " classes"], spread: Float[Tensor, "d d"]
+    means: Float[Tensor, "classes d"], counts: Float[Tensor, " classes"], within_covariance: Float[Tensor, "d d"]
 ) -> Moments:
     """Those of features of which only class means and the shared within-class covariance S are left.
 
@@ -56,7 +59,7 @@ def class_moments(
     centres, weights = means[there].double(), counts[there].double()[:, None]
     mean = (weights * centres).sum(0) / weights.sum()
     between = (centres - mean).T @ (weights * (centres - mean))
-    return Moments(weights.sum().item(), mean, between + (weights.sum() - len(weights)) * spread.double())
+    return Moments(weights.sum().item(), mean, between + (weights.sum() - len(weights)) * within_covariance.double())
 
 
 def together(a: Moments, b: Moments) -> Moments:
@@ -66,7 +69,9 @@ def together(a: Moments, b: Moments) -> Moments:
     return Moments(n, a.mean + b.n / n * apart, scatter)
 
 
-def axes(seen: Moments, few: int, spread: Float[Tensor, "d d"] | None = None, shrink: float = SHRINK) -> Axes:
+def axes(
+    seen: Moments, few: int, within_covariance: Float[Tensor, "d d"] | None = None, shrink: float = SHRINK
+) -> Axes:
     """The principal axes of features, once what differs within a class is made small.
 
         A = W V,   W = (S + ρ s̄ I)^−½,   V: the first eigenvectors of W Cov(x) W
@@ -74,7 +79,7 @@ def axes(seen: Moments, few: int, spread: Float[Tensor, "d d"] | None = None, sh
     S is the shared within-class covariance of the known classes, s̄ its mean eigenvalue and ρ `shrink`; without it
     W = I. Fewer axes are given where the features do not fill as many.
     """
-    if spread is None:
+    if within_covariance is None:
         return Axes(seen.mean, directions(seen.scatter)[:, :few])
-    white = whitening(spread.double(), shrink)
+    white = whitening(within_covariance.double(), shrink)
     return Axes(seen.mean, white @ directions(white @ seen.scatter @ white)[:, :few])

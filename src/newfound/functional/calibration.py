@@ -9,21 +9,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-class Line(NamedTuple):
+class Logistic(NamedTuple):
     """A score's chance is σ(slope · score + offset)."""
 
     slope: float
     offset: float
 
 
-class Trust(NamedTuple):
+class Calibration(NamedTuple):
     """What scores mean: that an image's class is right, and that it is a new one."""
 
-    right: Line
-    new: Line
+    right: Logistic
+    new: Logistic
 
 
-def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int = 50) -> Line:
+def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int = 50) -> Logistic:
     """The chance of something as a function of a score, by logistic regression.
 
         max over a, b of  Σ_i t_i log σ(a s_i + b) + (1 − t_i) log σ(−a s_i − b)        (Platt 1999)
@@ -49,16 +49,16 @@ def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int =
         line = line + step
         if step.norm() < 1e-9:
             break
-    return Line(*line.tolist())
+    return Logistic(*line.tolist())
 
 
-def chance(score: Float[Tensor, " n"], line: Line) -> Float[Tensor, " n"]:
+def probability(score: Float[Tensor, " n"], line: Logistic) -> Float[Tensor, " n"]:
     """The chance that goes with a score; sure where the score is without end."""
     finite = torch.sigmoid(line.slope * score.double() + line.offset).to(score)
     return torch.where(score.isinf(), (score > 0).to(score), finite)
 
 
-def lead(
+def log_margin(
     distances: Float[Tensor, "n centres"], own: Int[Tensor, " n"], same: Bool[Tensor, "centres centres"]
 ) -> Float[Tensor, " n"]:
     """By how much an image's own centre is nearer than the nearest of another class.
@@ -71,11 +71,11 @@ def lead(
     return ratio(other, distances.gather(1, own[:, None])[:, 0])
 
 
-def strangeness(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " centres"]) -> Float[Tensor, " n"]:
+def novelty_score(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " centres"]) -> Float[Tensor, " n"]:
     """By how much the nearest new class is nearer than the nearest known one: log(d_known / d_new).
 
     ∞ where no class is known, −∞ where none is new; 0, which says nothing, where the only class of a kind is that of
-    an image alone in it, and gone with it (`without_self`).
+    an image alone in it, and gone with it (`leave_one_out`).
     """
     known, novel = (distances.masked_fill(mask, math.inf).amin(1) for mask in (new, ~new))
     if new.all() or not new.any():
@@ -83,7 +83,7 @@ def strangeness(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " centr
     return ratio(known, novel).masked_fill(known.isinf() | novel.isinf(), 0.0)
 
 
-def without_self(
+def leave_one_out(
     distances: Float[Tensor, "n centres"], own: Int[Tensor, " n"], sizes: Int[Tensor, " centres"]
 ) -> Float[Tensor, "n centres"]:
     """Distances as if no image had drawn its own centre towards itself.

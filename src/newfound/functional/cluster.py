@@ -1,14 +1,9 @@
-"""k-means on features of any number, with or without labels on some, and how many classes there are.
+"""k-means on features of any number, with or without labels on some.
 
 `kmeans` is seeds, Lloyd's steps, the best of several starts; `semi_supervised_kmeans` the same with labelled points
-held in their class. Two ways to ask how many novel classes there are:
-
-- `estimate_gcd` needs labelled images of the known classes, learnt or not: for one stage, where they are at hand.
-- `estimate_dtc` needs labelled images of probe classes that the backbone has not learnt, for only they lie as novel
-  ones do: for two stages, where a few known classes can be set aside. It tries every number, so it is the slower one.
+held in their class.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -17,8 +12,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from newfound import types
-from newfound.functional.metrics import accuracy, silhouette
 from newfound.types import Scalar
 
 CHUNK = 2**22
@@ -26,10 +19,6 @@ CHUNK = 2**22
 
 ENOUGH = 2**16
 """Points among which seeds are sought: all of most datasets; of a million it spares a pass over all per seed."""
-
-ROWS = 10_000
-"""Images among which classes are counted: a hundred each of a hundred classes."""
-
 
 ALIKE = 1e-9
 """Costs that differ by less than this share of all squares are of the same clusters, numbered in another order. Only
@@ -102,22 +91,18 @@ def semi_supervised_kmeans(
     known, unlabelled = int(labels.max()) + 1 if len(labels) else 0, int((~labelled).sum())
     if known == 0:
         return kmeans(x, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk)
-    if not known <= k <= known + unlabelled:
-        raise ValueError(
-            f"k-means was asked for {k} clusters of {known} classes and {unlabelled} unlabelled points: "
-            f"ask for at least {known}, at most {known + unlabelled}"
-        )
-    free, held = x[~labelled], Held(*_tally(x[labelled], labels[labelled], known, chunk))
+    _check_number(k, known, unlabelled)
+    free, held = x[~labelled], ClassSums(*_tally(x[labelled], labels[labelled], known, chunk))
     if (empty := held.counts == 0).any():
         raise ValueError(f"found no labelled point of classes {empty.nonzero()[:, 0].tolist()}: labels count from 0")
-    found = held_kmeans(
+    found = constrained_kmeans(
         free, held, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk
     )
     assignment = labels.masked_scatter(~labelled, found.assignment)
     return found._replace(assignment=assignment, cost=within(x, found.centres, assignment, chunk=chunk))
 
 
-class Held(NamedTuple):
+class ClassSums(NamedTuple):
     """Points that k-means may not move, a class each: all that it needs of them."""
 
     sums: Float[Tensor, "classes d"]
@@ -125,9 +110,9 @@ class Held(NamedTuple):
 
 
 @torch.no_grad()
-def held_kmeans(
+def constrained_kmeans(
     x: Float[Tensor, "n d"],
-    held: Held,
+    held: ClassSums,
     k: int,
     generator: torch.Generator,
     *,
@@ -144,12 +129,8 @@ def held_kmeans(
     lost: with their sums and numbers the clusters are those of the points themselves. A class with n_y = 0 is held by
     nothing: it starts as the others do.
     """
-    known, more = len(held.counts), k - len(held.counts)
-    if not 0 <= more <= len(x):
-        raise ValueError(
-            f"k-means was asked for {k} clusters of {known} classes and {len(x)} unlabelled points: "
-            f"ask for at least {known}, at most {known + len(x)}"
-        )
+    more = k - len(held.counts)
+    _check_number(k, len(held.counts), len(x))
     if not held.counts.any():
         return kmeans(x, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk)
     origin = (x.sum(0) + held.sums.sum(0)) / (len(x) + held.counts.sum())
@@ -223,149 +204,13 @@ def within(
     return sum((some - centres[theirs]).square().sum().item() for some, theirs in pairs)
 
 
-class Candidate(NamedTuple):
-    """One number of novel classes that was tried, and what spoke for it."""
-
-    novel: int
-    accuracy: float  # of the labelled images that were not held in their class
-    silhouette: float
-
-
-class Estimate(NamedTuple):
-    """How many novel classes there are, and all that were tried, from few to many."""
-
-    novel: int
-    curve: tuple[Candidate, ...]
-
-
-@torch.no_grad()
-def estimate_dtc(
-    probe: Float[Tensor, "probes d"],
-    labels: Int[Tensor, " probes"],
-    unlabelled: Float[Tensor, "n d"],
-    *,
-    most: int = 100,
-    anchors: float = 0.6,
-    small: float = 0.01,
-    starts: int = 3,
-    rows: int = ROWS,
-    seed: int = 0,
-) -> Estimate:
-    """How many classes the unlabelled images have, asked with the help of labelled probe classes set aside for it.
-
-        m* = ⌈(argmax_m silhouette + argmax_m accuracy) / 2⌉,   m = 0 … most,   k = C_probe + m
-        novel = |{clusters of m* that hold more than `small` times the unlabelled images of the largest}|
-
-    (Han et al. 2019.) A share of the probe classes, the anchors, is held in semi-supervised k-means of all images. The
-    other probe classes validate: their images must find their classes again, as the unlabelled ones must. `accuracy` is
-    that of the validating classes, `silhouette` that of all that was not held.
-
-    Probe classes (two at least, better ten) must be strangers to the backbone: classes it was trained on lie apart as
-    novel ones never do, and say little of them. `labels` are names. Every m is one clustering, so time grows with
-    most²: it is begun `starts` times (the authors: 10), and of more than `rows` images a sample is taken.
-    """
-    probe, labels, unlabelled = _sample(probe, labels, unlabelled, rows, seed)
-    names, labels = labels.unique(return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(f"found {len(names)} probe classes: give at least two, one to hold and one to validate")
-    held = min(max(round(anchors * len(names)), 1), len(names) - 1)
-    order = torch.randperm(len(names), generator=types.generator(seed, "anchors"))
-    labels = order.to(labels.device)[labels]  # those below `held` are anchors, at random
-    anchor = labels < held
-    x = torch.cat([probe, unlabelled])
-    clamped = torch.cat([labels.where(anchor, -1), labels.new_full((len(unlabelled),), -1)])
-    free = clamped < 0
-
-    def tried(m: int) -> tuple[Candidate, Int[Tensor, " n"]]:
-        random = types.generator(seed, "classes", m)
-        found = semi_supervised_kmeans(x, clamped, len(names) + m, random, starts=starts).assignment
-        right = accuracy(labels[~anchor], found[: len(probe)][~anchor])
-        return Candidate(m, right, silhouette(x[free], found[free], seed=seed)), found[len(probe) :]
-
-    most = min(most, int(free.sum()) + held - len(names))
-    curve, clusters = zip(*map(tried, range(most + 1)), strict=True)
-    # The larger of two that tie, as in DTC's code: with too few clusters a novel class may share that of an anchor far
-    # away, which this silhouette does not see.
-    apart = max(curve, key=lambda candidate: (candidate.silhouette, candidate.novel)).novel
-    right = max(curve, key=lambda candidate: (_merit(candidate), candidate.novel)).novel
-    middle = math.ceil((apart + right) / 2)
-    sizes = torch.bincount(clusters[middle])
-    return Estimate(int((sizes > small * sizes.max()).sum()), curve)
-
-
-@torch.no_grad()
-def estimate_gcd(
-    labelled: Float[Tensor, "known d"],
-    labels: Int[Tensor, " known"],
-    unlabelled: Float[Tensor, "n d"],
-    *,
-    most: int = 100,
-    starts: int = 3,
-    rows: int = ROWS,
-    seed: int = 0,
-) -> Estimate:
-    """How many novel classes the unlabelled images have beside the labelled ones: those that suit the labelled best.
-
-        K* = argmax_K accuracy of the labelled images in k-means of all,   C_l ≤ K ≤ C_l + most,   novel = K* − C_l
-
-    (Vaze et al. 2022.) With too few clusters classes are merged, with too many they are split, and the labelled images
-    show both. Unlabelled images may be of known classes, of novel ones or of both. `labels` are names.
-
-    Numbers that grow by half each time are tried first, then all about the best three of them. The paper seeks K by
-    Brent's method, which needs fewer, but accuracy is a jagged curve and that often stops on a side hill. Of more than
-    `rows` images a sample is taken. The paper's features have unit rows: give those that you will cluster in the end.
-    """
-    labelled, labels, unlabelled = _sample(labelled, labels, unlabelled, rows, seed)
-    known, x = len(labels.unique()), torch.cat([labelled, unlabelled])
-    most = min(most, len(x) - known)
-
-    @functools.cache
-    def tried(m: int) -> Candidate:
-        found = kmeans(x, known + m, types.generator(seed, "classes", m), starts=starts).assignment
-        return Candidate(m, accuracy(labels, found[: len(labels)]), silhouette(x, found, seed=seed))
-
-    coarse = [0]
-    while coarse[-1] < most:
-        coarse.append(min(most, max(coarse[-1] + 1, round(1.5 * coarse[-1]))))
-    numbers = set(coarse)
-    for place in sorted(range(len(coarse)), key=lambda place: _merit(tried(coarse[place])))[-3:]:
-        numbers.update(range(coarse[max(place - 1, 0)], coarse[min(place + 1, len(coarse) - 1)]))
-    curve = tuple(map(tried, sorted(numbers)))
-    return Estimate(max(curve, key=_merit).novel, curve)
-
-
-def _merit(candidate: Candidate) -> tuple[float, float]:
-    """By which candidates are compared: accuracy, and of equal ones how far apart clusters lie.
-
-    Images that are easy to tell apart are so by many numbers equally well. DTC's code takes the largest of these, and
-    so counts too many; the silhouette knows better. Where images are many and hard, ties hardly ever happen.
-    """
-    return candidate.accuracy, candidate.silhouette
-
-
-def _sample(
-    labelled: Float[Tensor, "known d"],
-    labels: Int[Tensor, " known"],
-    unlabelled: Float[Tensor, "n d"],
-    rows: int,
-    seed: int,
-) -> tuple[Float[Tensor, "some d"], Int[Tensor, " some"], Float[Tensor, "others d"]]:
-    """At most about so many images, labelled and unlabelled in proportion, though a tenth at least of either."""
-    if not len(labelled) or not len(unlabelled):
-        raise ValueError(f"found {len(labelled)} labelled and {len(unlabelled)} unlabelled images: give some of each")
-    random, everything = types.generator(seed, "sample"), len(labelled) + len(unlabelled)
-
-    def some(n: int) -> Int[Tensor, " some"]:
-        return torch.randperm(n, generator=random)[: max(rows * n // everything, rows // 10, 1)].sort().values
-
-    if everything <= rows:
-        return labelled, labels, unlabelled
-    few, others = some(len(labelled)), some(len(unlabelled))
-    return (
-        labelled[few.to(labelled.device)],
-        labels[few.to(labels.device)],
-        unlabelled[others.to(unlabelled.device)],
-    )
+def _check_number(k: int, known: int, unlabelled: int) -> None:
+    """Refuse a number of clusters that so many classes and unlabelled points cannot have."""
+    if not known <= k <= known + unlabelled:
+        raise ValueError(
+            f"k-means was asked for {k} clusters of {known} classes and {unlabelled} unlabelled points: "
+            f"ask for at least {known}, at most {known + unlabelled}"
+        )
 
 
 def _pool(x: Float[Tensor, "n d"], k: int, generator: torch.Generator) -> Float[Tensor, "some d"]:

@@ -13,7 +13,8 @@ from newfound import types
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import accuracy, silhouette
 
-Voice = Literal["pairs", "accuracy", "silhouette"]
+Criterion = Literal["pairs", "accuracy", "silhouette", "dtc"]
+"""What may decide: one of three curves, or DTC's rule between the last two."""
 
 ROWS = 3000
 """Images among which classes are counted; of more a sample is taken."""
@@ -25,7 +26,7 @@ LEAST, WIDEST = 0.25, 0.5
 """How wide an interval is about its estimate, at least and at most, as a share of it; decision 8."""
 
 
-class Tried(NamedTuple):
+class Candidate(NamedTuple):
     """One number of classes, and what was seen with it. NaN where nothing is labelled."""
 
     classes: int
@@ -41,9 +42,14 @@ class Count(NamedTuple):
     known: int  # how many of them are labelled
     least: int
     most: int
-    voice: Voice  # which of the estimates it is
-    estimates: dict[Voice, int]
-    curve: tuple[Tried, ...]
+    criterion: Criterion  # which of the estimates it is
+    estimates: dict[Criterion, int]
+    curve: tuple[Candidate, ...]
+
+    @property
+    def novel(self) -> int:
+        """How many of them are not labelled."""
+        return self.classes - self.known
 
 
 @torch.no_grad()
@@ -80,7 +86,7 @@ def count(
     runs = [_clustered(x, K, starts, types.generator(seed, "count", K)) for K in numbers]
     scale = np.log(numbers)
     heights = np.array([silhouette(x, first, rows=rows // 2, seed=seed) for first, *_ in runs])
-    tops = {"silhouette": top(scale, heights)}
+    tops: dict[Criterion, float] = {"silhouette": top(scale, heights)}
     pairs = right = np.full(len(numbers), math.nan)
     error = _plateau(scale, heights)
     if known:
@@ -90,21 +96,23 @@ def count(
         right = np.array([np.mean([accuracy(labels, a[: len(labels)]) for a in some]) for some in runs])
         pairs = _surplus(joined, shared, range(known))
         tops |= {"accuracy": top(scale, right), "pairs": crossing(scale, pairs)}
-    voice: Voice = "pairs" if known >= NEEDED else "silhouette"
-    if voice == "pairs":
+    criterion: Criterion = "pairs" if known >= NEEDED else "silhouette"
+    if criterion == "pairs":
         others = [[k for k in range(known) if k != out] for out in range(known)]
         error = _jackknife([crossing(scale, _surplus(joined, shared, some)) for some in others])
+    curve = tuple(map(Candidate, numbers, pairs.tolist(), right.tolist(), heights.tolist()))
+    return _conclude(known, criterion, tops, error, curve)
+
+
+def _conclude(
+    known: int, criterion: Criterion, tops: dict[Criterion, float], error: float, curve: tuple[Candidate, ...]
+) -> Count:
+    """The estimate of a criterion, with its interval: one `error` to either side. Tops and error are of log K."""
     share = min(WIDEST, max(LEAST, math.expm1(error)))
-    found = max(round(math.exp(tops[voice])), known + 1)
-    return Count(
-        found,
-        known,
-        max(math.floor(found * (1 - share)), known + 1),
-        math.ceil(found * (1 + share)),
-        voice,
-        {voice: max(round(math.exp(log)), known + 1) for voice, log in tops.items()},  # type: ignore[misc]
-        tuple(map(Tried, numbers, pairs.tolist(), right.tolist(), heights.tolist())),
-    )
+    estimates = {name: max(round(math.exp(log)), known + 1) for name, log in tops.items()}
+    found = estimates[criterion]
+    least, most = max(math.floor(found * (1 - share)), known + 1), math.ceil(found * (1 + share))
+    return Count(found, known, least, most, criterion, estimates, curve)
 
 
 def crossing(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:

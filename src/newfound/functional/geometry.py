@@ -6,6 +6,8 @@
 Anchors are found once in a run, so their geometry is worked out in float64 on the CPU, whatever dtype and device the
 answer is handed back in. Stress, surrogate and SMACOF follow de Leeuw; X, Y are c × dim configurations, Δ and W are
 symmetric and hollow.
+
+Long, for anchors (Algorithm 1) are read together with the distances, means and axes that they are made of.
 """
 
 import math
@@ -66,19 +68,19 @@ def drift(
     return weights @ (after - before)
 
 
-def whitening(spread: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, "dim dim"]:
+def whitening(within_covariance: Float[Tensor, "dim dim"], shrink: float) -> Float[Tensor, "dim dim"]:
     """The symmetric W that makes a covariance round, as far as it can be trusted.
 
     W = (S + ρ s̄ I)^−½,   s̄ = Tr S / dim        (ρ is `shrink`; without it directions of no spread would explode)
 
     A covariance of 0, as one image a class has it, says nothing: W = I.
     """
-    size = spread.shape[0]
-    if not spread.any():
-        return torch.eye(size).to(spread)
-    strengths, directions = torch.linalg.eigh(_exact(spread))
+    size = within_covariance.shape[0]
+    if not within_covariance.any():
+        return torch.eye(size).to(within_covariance)
+    strengths, directions = torch.linalg.eigh(_exact(within_covariance))
     scales = (strengths.clamp(min=0) + shrink * strengths.sum() / size).rsqrt()
-    return (directions * scales @ directions.T).to(spread)
+    return (directions * scales @ directions.T).to(within_covariance)
 
 
 def affine_fit(

@@ -2,9 +2,8 @@
 
 from newfound.errors import InputError, choices
 from newfound.methods import dtc, dual, joint, ncl, openmix, rs, simgcd, similarity, spacing, uno
-from newfound.methods.base import Method, Recipe, Sum
-from newfound.networks.model import Model
-from newfound.types import Problem, Training
+from newfound.methods.base import Recipe, Sum, chain
+from newfound.types import Training
 
 kmeans = Recipe(
     "the baseline",
@@ -27,7 +26,7 @@ METHODS: dict[str, Recipe] = {
     "ncl:plain": ncl.plain,
     "ncl:author": ncl.author,
     "pairs": spacing.pairs,
-    "pairs:teacher": spacing.taught_pairs,
+    "pairs:teacher": spacing.teacher_pairs,
     "spacing": spacing.recipes["swapped"],
     **{f"spacing:{name}": recipe for name, recipe in spacing.recipes.items()},
     "uno": uno.recipe,
@@ -38,9 +37,27 @@ METHODS: dict[str, Recipe] = {
 }
 
 
-def parse(name: str) -> list[Recipe]:
-    """The recipes of `a+b+…`; the host comes first, and gives training and views."""
-    host, *others = parts = name.split("+")
+def parse(name: str, *, weight: float | None = None, initial: float | None = None) -> Recipe:
+    """The recipe of a name, such as `rs` or `pairs+spacing:author`: in `a+b` the host a comes first (`chain`).
+
+    λ and v₀ of the Spacing in it, `weight` and `initial`, are those of its preset where none is given.
+    """
+    parts = name.split("+")
+    check_sum(parts)
+    recipes = [METHODS[part] for part in parts]
+    if weight is None and initial is None:
+        return chain(*recipes)
+    if all(recipe.spacing is None for recipe in recipes):
+        raise InputError(
+            f"{name} was given a weight or an initial count, and has no Spacing that these are of. Leave them out, or "
+            "add Spacing, as in pairs+spacing."
+        )
+    return chain(*(spacing.adjust(recipe, weight=weight, initial=initial) for recipe in recipes))
+
+
+def check_sum(parts: list[str]) -> None:
+    """Refuse names that are none, and sums that cannot be trained."""
+    host, *others = parts
     for part in parts:
         if part not in METHODS:
             raise InputError(f"There is no method called {part!r}. {choices(part, METHODS)} Add one to another with +.")
@@ -54,16 +71,9 @@ def parse(name: str) -> list[Recipe]:
         )
         raise InputError(f"{host} {why}. A sum is written like pairs+spacing.")
     if len(others) > 1:
-        raise InputError(f"{name} adds {len(others)} methods to {host}; add one.")
-    return [METHODS[part] for part in parts]
+        raise InputError(f"{'+'.join(parts)} adds {len(others)} methods to {host}; add one.")
 
 
 def suitable(*, labelled: bool | None = None, features: bool = False) -> str:
     """The names of all that suit (`Recipe.suits`), for messages."""
     return ", ".join(name for name, r in METHODS.items() if r.suits(labelled=labelled, features=features))
-
-
-def build(name: str, problem: Problem, model: Model) -> Method:
-    """A method from its name, such as `pairs+spacing:author`."""
-    parts = [recipe.build(problem, model) for recipe in parse(name)]
-    return parts[0] if len(parts) == 1 else Sum(*parts)

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from newfound.networks.model import Model
+from newfound.spacing.presets import Preset
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training, constant
 
 Reading = Literal["head", "k-means", "unit k-means"]
@@ -153,6 +154,7 @@ class Recipe:
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
     joins: bool = False  # may be added to another method: it learns nothing of its own, and one view is enough for it
     own: Own = Own()
+    spacing: Preset | None = None  # how the Spacing in it is set, where there is one
 
     def suits(self, *, labelled: bool | None = None, features: bool = False) -> bool:
         """Whether it can discover with labelled images beside it (True) or without (False), and from features alone."""
@@ -160,7 +162,31 @@ class Recipe:
         return self.labelled != unfit and not (features and (self.pixels or self.maps))
 
 
-def unlabelled(batch: Batch, problem: Problem) -> Bool[Tensor, " batch"]:
+def chain(*recipes: Recipe) -> Recipe:
+    """One recipe of several that train together: the first, the host, says where it begins, how it is trained and under
+    which views; the last how it is read. It suits where all of them do, and builds their `Sum`; one alone is itself.
+    """
+    host, last = recipes[0], recipes[-1]
+    if len(recipes) == 1:
+        return host
+    needs = {recipe.labelled for recipe in recipes} - {"optional"}
+    if len(needs) > 1:
+        raise ValueError("One method of a chain needs labelled images and another cannot have them; take one of them.")
+    return replace(
+        host,
+        paper=" + ".join(dict.fromkeys(recipe.paper for recipe in recipes)),
+        build=lambda problem, model: Sum(*(recipe.build(problem, model) for recipe in recipes)),
+        labelled=needs.pop() if needs else "optional",
+        reading=last.reading,
+        pixels=any(recipe.pixels for recipe in recipes),
+        maps=any(recipe.maps for recipe in recipes),
+        described=any(recipe.described for recipe in recipes),
+        joins=all(recipe.joins for recipe in recipes),
+        spacing=next((recipe.spacing for recipe in recipes if recipe.spacing is not None), None),
+    )
+
+
+def unlabelled_rows(batch: Batch, problem: Problem) -> Bool[Tensor, " batch"]:
     """Which rows are unlabelled. In two stages all must be: the labelled images have stayed behind."""
     mask = batch.labels < 0
     if not problem.labelled and not mask.all():

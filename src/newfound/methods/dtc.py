@@ -20,7 +20,7 @@ from newfound.functional.geometry import principal_axes
 from newfound.functional.losses import consistency, divergence
 from newfound.functional.pseudo import soft_assignment, target_distribution
 from newfound.functional.schedules import ramp, steps
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training, constant
 
@@ -74,7 +74,7 @@ class Variant(nn.Module, ABC):
     def after_epoch(self, judge: Callable[[], Float[Tensor, "all k"]]) -> None:
         """Remember what `judge` says of every image; not called in the warm-up."""
 
-    def whole(self, judge: Callable[[], Float[Tensor, "all k"]]) -> Float[Tensor, "all k"]:
+    def assign_all(self, judge: Callable[[], Float[Tensor, "all k"]]) -> Float[Tensor, "all k"]:
         """The assignment of every image that targets are sharpened from."""
         return judge()
 
@@ -103,7 +103,7 @@ class TE(Variant):
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
-        self.ensemble = Ensemble(problem.rows, problem.pile)
+        self.ensemble = Ensemble(problem.rows, problem.unlabelled_classes)
 
     def forward(self, views: list[Float[Tensor, "n k"]], rows: Int[Tensor, " n"]) -> Losses:
         """`consistency` of the first view and the ensemble."""
@@ -122,7 +122,7 @@ class TEP(Variant):
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
-        self.ensemble = Ensemble(problem.rows, problem.pile)
+        self.ensemble = Ensemble(problem.rows, problem.unlabelled_classes)
 
     def forward(self, views: list[Float[Tensor, "n k"]], rows: Int[Tensor, " n"]) -> Losses:
         """Nothing: the targets are steady."""
@@ -133,7 +133,7 @@ class TEP(Variant):
         q = judge()
         self.ensemble.absorb(q, torch.arange(len(q), device=q.device))
 
-    def whole(self, judge: Callable[[], Float[Tensor, "all k"]]) -> Float[Tensor, "all k"]:
+    def assign_all(self, judge: Callable[[], Float[Tensor, "all k"]]) -> Float[Tensor, "all k"]:
         """z̃ of every image."""
         return self.ensemble(torch.arange(len(self.ensemble.total), device=self.ensemble.total.device))
 
@@ -168,11 +168,11 @@ class DTC(Method):
         self.problem, self.variant = problem, variant
         self.warm, self.interval = warm, interval  # shares of the run
         self.rise = rise  # of the consistency's weight, once the warm-up is over: share of the run, top
-        self.bottleneck = nn.Linear(problem.dim, problem.pile)
-        self.centres = nn.Parameter(torch.zeros(problem.pile, problem.pile))
-        self.register_buffer("targets", torch.zeros(problem.rows, problem.pile))
+        self.bottleneck = nn.Linear(problem.dim, problem.unlabelled_classes)
+        self.centres = nn.Parameter(torch.zeros(problem.unlabelled_classes, problem.unlabelled_classes))
+        self.register_buffer("targets", torch.zeros(problem.rows, problem.unlabelled_classes))
 
-    def warming(self, now: Now) -> bool:
+    def warms_up(self, now: Now) -> bool:
         """Whether this epoch belongs to the warm-up."""
         return now.epoch / now.epochs < self.warm
 
@@ -190,21 +190,21 @@ class DTC(Method):
             self.start(features, labels < 0, now.random("dtc"))
         elif now.first(self.warm):
             self.aim(judge(), survey().labels < 0)
-        elif not self.warming(now):
+        elif not self.warms_up(now):
             self.variant.after_epoch(judge)
             if now.every(self.interval, self.warm + 1 / now.epochs):
-                self.aim(self.variant.whole(judge), survey().labels < 0)
+                self.aim(self.variant.assign_all(judge), survey().labels < 0)
 
     @torch.no_grad()
     def start(self, features: Float[Tensor, "all dim"], u: Bool[Tensor, " all"], random: torch.Generator) -> None:
         """The bottleneck at as many principal directions as there are classes, centres by k-means on what it says, and
         the targets they give. Where the images fill fewer directions the outputs beyond are 0.
         """
-        centre, V = principal_axes(features[u], self.problem.pile)
+        centre, V = principal_axes(features[u], self.problem.unlabelled_classes)
         self.bottleneck.weight.copy_(V.T)
         self.bottleneck.bias.copy_(-centre @ V)
         x = self.bottleneck(features[u])
-        centres = kmeans(x, self.problem.pile, random).centres
+        centres = kmeans(x, self.problem.unlabelled_classes, random).centres
         self.centres.copy_(centres)
         self.targets[u] = target_distribution(soft_assignment(x, centres).exp())
 
@@ -214,11 +214,11 @@ class DTC(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`sharpening`, and what the variant adds; labelled rows are passed over."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         views = [self.logits(view.z) for view in latents]
         batch.notes["dtc"] = views[0].exp()
         rows = batch.rows[u]
-        weight = 0.0 if self.warming(now) else ramp(now.progress - self.warm, *self.rise)
+        weight = 0.0 if self.warms_up(now) else ramp(now.progress - self.warm, *self.rise)
         steady = self.variant([view[u].exp() for view in views], rows)
         return {"sharpening": divergence(views[0][u], self.targets[rows])} | {
             name: weight * loss for name, loss in steady.items()
@@ -226,7 +226,7 @@ class DTC(Method):
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
         """Let the variant remember what `forward` said."""
-        if not self.warming(now):
+        if not self.warms_up(now):
             self.variant.after_step(batch.notes["dtc"], batch.rows)
 
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n k"]:

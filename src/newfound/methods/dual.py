@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from newfound.functional.losses import symmetric_kl
 from newfound.functional.pseudo import part_codes, part_distances, ranking_statistics
 from newfound.functional.schedules import ramp, steps
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.methods.pairwise import Heads
 from newfound.networks.backbone import still
 from newfound.networks.bank import Bank, Ring
@@ -73,7 +73,7 @@ class Parts(nn.Module):
         self.ring = Ring(torch.randn(size, dim).relu())
         self.register_buffer("nearest", torch.tensor(0.5))
 
-    def moved(self, nearest: Float[Tensor, " n"]) -> Scalar:
+    def running_mean(self, nearest: Float[Tensor, " n"]) -> Scalar:
         """What the running mean would be, were these images' squared distances to their nearest parts seen."""
         return torch.lerp(self.nearest, nearest.mean(), 1 - DECAY)
 
@@ -82,13 +82,13 @@ class Parts(nn.Module):
         far = part_distances(descriptors, self.ring.rows)
         nearest = far.amin(2).mean(1)
         # β stays finite also where all descriptors died and every part is as good as another
-        mean = self.moved(nearest).clamp(min=torch.finfo(far.dtype).eps)
+        mean = self.running_mean(nearest).clamp(min=torch.finfo(far.dtype).eps)
         return part_codes(far, self.sharpness / mean), nearest
 
     @torch.no_grad()
     def absorb(self, descriptors: Float[Tensor, "n d"], nearest: Float[Tensor, " n"]) -> None:
         """Take in one descriptor of every image, and how near the images were."""
-        self.nearest.copy_(self.moved(nearest))
+        self.nearest.copy_(self.running_mean(nearest))
         self.ring.push(descriptors)
 
 
@@ -145,7 +145,7 @@ class Dual(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`global …` and `local …`: `pairs`, `consistency`, `cross-entropy`; and `distillation` between them."""
-        u, weight = unlabelled(batch, self.problem), ramp(now.progress, *RAMP)
+        u, weight = unlabelled_rows(batch, self.problem), ramp(now.progress, *RAMP)
         (z, other), maps = (view.z for view in latents[:2]), [self.look(view) for view in latents[:2]]
         local, local_other = (seen.mean(dim=(2, 3)) for seen in maps)
         descriptors = locations(maps[0].detach())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from newfound.functional import pseudo
 from newfound.functional.losses import info_nce
 from newfound.functional.schedules import cosine
-from newfound.methods.base import Method, Recipe, Sum, unlabelled
+from newfound.methods.base import Method, Recipe, Sum, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training, generator
@@ -53,7 +53,7 @@ class Contrast(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`contrast`, on all rows."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         same = (batch.labels[:, None] == batch.labels) & ~u
         a, b = self.projector(latents[0].z), self.projector(latents[1].z)
         return {"contrast": info_nce(a, b, same, self.temperature)}

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from newfound.functional import pseudo
 from newfound.functional.losses import consistency, soft_cross_entropy
 from newfound.functional.schedules import ramp, steps
-from newfound.methods.base import Method, Recipe, Sum, unlabelled
+from newfound.methods.base import Method, Recipe, Sum, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.bank import Bank
 from newfound.networks.model import Model
@@ -72,14 +72,14 @@ class Neighbours(Method):
         size = min(size, problem.rows or size)
         self.problem, self.temperature, self.start = problem, temperature, start
         self.weight, self.labelled_weight = weight, labelled_weight
-        self.k = max(1, size // problem.pile // 2)
+        self.k = max(1, size // problem.unlabelled_classes // 2)
         self.unlabelled = Bank(size, problem.dim)
         self.labelled = Bank(size, problem.dim) if problem.labelled else None
         self.hard = hard
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`neighbours`, and `labelled neighbours` where labelled images take part."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         q, k = F.normalize(latents[0].z, dim=1), F.normalize(latents[1].z.detach(), dim=1)
         own = (q * k).sum(1, keepdim=True)
         near = torch.cat([own, q @ self.unlabelled.latents.T], dim=1)[u]
@@ -129,7 +129,7 @@ class Steady(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`known consistency`, over all rows."""
-        unlabelled(batch, self.problem)
+        unlabelled_rows(batch, self.problem)
         p, q = (self.head(view.z).softmax(1) for view in latents[:2])
         return {"known consistency": ramp(now.progress, *self.rise) * consistency(p, q)}
 
@@ -141,7 +141,7 @@ def pairs(problem: Problem, model: Model) -> Method:
 
 def build(problem: Problem, model: Model) -> Method:
     """NCL with hard negatives; the code's 50 far entries for CIFAR-10, 400 for more classes."""
-    hard = HardNegatives(far=50 if problem.pile <= 5 else 400)
+    hard = HardNegatives(far=50 if problem.unlabelled_classes <= 5 else 400)
     return Sum(pairs(problem, model), Neighbours(problem, hard))
 
 

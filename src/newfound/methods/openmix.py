@@ -19,7 +19,7 @@ from newfound import parallel
 from newfound.functional import pseudo
 from newfound.functional.losses import soft_cross_entropy
 from newfound.functional.schedules import ramp, steps
-from newfound.methods.base import APPENDED, Method, Recipe, unlabelled
+from newfound.methods.base import APPENDED, Method, Recipe, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
@@ -91,7 +91,7 @@ class OpenMix(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`blends`, and the losses of `Pairwise`."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         partner, keep = batch.notes["partner"], batch.notes["keep"]
         guess = torch.stack([self.pairs.heads.novel(view.z).softmax(1) for view in latents[:2]]).mean(0)
         # An unlabelled image meets any other; who is sure is asked only here. To know it in `prepare`, guesses of an

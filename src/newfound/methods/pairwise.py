@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from newfound.functional.losses import consistency, cross_entropy, pairwise_bce
 from newfound.functional.schedules import ramp
-from newfound.methods.base import Method, unlabelled
+from newfound.methods.base import Method, unlabelled_rows
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Frozen
 from newfound.types import Batch, Latents, Losses, Now, Problem
@@ -30,7 +30,7 @@ class Heads(nn.Module):
         super().__init__()
         known = problem.known
         self.labelled = (copy.deepcopy(head) or nn.Linear(problem.dim, known)) if problem.labelled else None
-        self.novel = nn.Linear(problem.dim, problem.pile)
+        self.novel = nn.Linear(problem.dim, problem.unlabelled_classes)
 
     def forward(
         self,
@@ -79,7 +79,7 @@ class Pairwise(Method):
         self.heads = Heads(problem, head)
         self.teacher = None if teacher is None else Frozen(teacher, statistics)
         # NCL's: its CIFAR-10 values for few classes, its CIFAR-100 values for many
-        self.ramp = ramp or ((0.25, 5.0) if problem.pile <= 10 else (0.75, 50.0))
+        self.ramp = ramp or ((0.25, 5.0) if problem.unlabelled_classes <= 10 else (0.75, 50.0))
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the teacher, where there is one."""
@@ -89,7 +89,7 @@ class Pairwise(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`pairs` and `consistency`, and `cross-entropy` where labelled images take part."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         z, other = latents[0].z, latents[1].z
         alike = self.alike(batch.notes.get("teacher", z.detach())[u])
         return self.heads(z, other, batch.labels, alike, ramp(now.progress, *self.ramp))

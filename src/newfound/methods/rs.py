@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from newfound.functional import pseudo
 from newfound.functional.losses import cross_entropy
 from newfound.functional.schedules import ramp, steps
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.heads import widen
 from newfound.networks.model import Model
@@ -36,11 +36,11 @@ class Incremental(Method):
     def __init__(self, problem: Problem, head: nn.Linear, weight: float = 0.05):
         super().__init__()
         self.problem, self.weight = problem, weight
-        self.pairs = Pairwise(problem, pseudo.ranking_statistics, head=widen(head, problem.pile))
+        self.pairs = Pairwise(problem, pseudo.ranking_statistics, head=widen(head, problem.unlabelled_classes))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of RS, and `self-training`."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         every, novel = self.scores(latents[0].z[u])
         weight = ramp(now.progress, self.pairs.ramp[0], self.weight)
         training = weight * cross_entropy(every, self.problem.known + novel.argmax(1))
@@ -56,7 +56,9 @@ class Incremental(Method):
 
     def scores(self, z: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n novel"]]:
         """Those of h_l, and those of h_u."""
-        every, novel = self.pairs.logits(z).split([self.problem.known + self.problem.pile, self.problem.pile], dim=1)
+        every, novel = self.pairs.logits(z).split(
+            [self.problem.known + self.problem.unlabelled_classes, self.problem.unlabelled_classes], dim=1
+        )
         return every, novel
 
 

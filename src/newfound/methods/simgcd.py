@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from newfound.functional.losses import cross_entropy, info_nce, soft_cross_entropy
 from newfound.functional.schedules import cosine, linear
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.networks.heads import Cosine
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Scalar, Training
@@ -70,8 +70,8 @@ class SimGcd(Method):
     CIFAR-10 they take 1, for CIFAR-100 4.
 
     K is `problem.classes`, the classes that come: ε wants all equally large, and a prototype whose class does not come
-    takes its share from others. So in two stages known classes have prototypes only where the pile is mixed. The
-    supervised half is absent then, and the rest weighs what it did.
+    takes its share from others. So in two stages known classes have prototypes only where they may come
+    (`problem.mixed`). The supervised half is absent then, and the rest weighs what it did.
 
     Prototypes start anywhere, as the authors' do; labels will say whose each is. Where none will, those of known
     classes start at `known`, the classes' mean latents.
@@ -106,7 +106,7 @@ class SimGcd(Method):
         """`distillation`, `unevenness` and `contrast` on all rows; where labelled images take part, `cross-entropy`
         and `labelled contrast` on theirs.
         """
-        l, labels = ~unlabelled(batch, self.problem), batch.labels  # noqa: E741
+        l, labels = ~unlabelled_rows(batch, self.problem), batch.labels  # noqa: E741
         (a, b), (v, w) = ([part(view.z) for view in latents[:2]] for part in (self.head, self.projector))
         logits = torch.cat([a, b]) / TEMPERATURE
         alone = torch.zeros(len(v), len(v), dtype=torch.bool, device=v.device)
@@ -133,7 +133,8 @@ class SimGcd(Method):
 
 def build(problem: Problem, model: Model) -> Method:
     """SimGCD as its paper has it; where known classes come and labels do not, their prototypes start at the means."""
-    return SimGcd(problem, model.means if problem.mixed and not problem.labelled else None)
+    known = model.known if problem.mixed and not problem.labelled else None
+    return SimGcd(problem, None if known is None else known.means)
 
 
 recipe = Recipe(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from newfound.errors import InputError
 from newfound.functional import losses
 from newfound.functional.schedules import steps
-from newfound.methods.base import Method, Recipe, unlabelled
+from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.networks.model import Frozen, Model
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Batch, Latents, Losses, Now, Problem, Scalar, Training
@@ -39,7 +39,7 @@ SIMILARITY_TRAINING = Training(
     decay=0.0,
     schedule=partial(steps, at=(30 / 50, 40 / 50)),
     views=("weak",),
-    few=20,  # five images of each: of all pairs one in twenty is alike
+    classes_per_batch=20,  # five images of each: of all pairs one in twenty is alike
 )
 """For `Similarity`."""
 
@@ -79,18 +79,18 @@ class FromSimilarity(Method):
     def __init__(self, problem: Problem, similarity: PairNet, loss: PairLoss):
         super().__init__()
         self.problem, self.loss = problem, loss
-        self.looks = Frozen(similarity.backbone, "batch")
+        self.backbone = Frozen(similarity.backbone, "batch")
         self.pairs = Frozen(similarity.pairs, "batch")
-        self.novel = nn.Linear(problem.dim, problem.pile)
+        self.novel = nn.Linear(problem.dim, problem.unlabelled_classes)
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Let the similarity network look; its latents are the note."""
-        batch.notes["similarity"] = self.looks(batch.views[0]).z
+        batch.notes["similarity"] = self.backbone(batch.views[0]).z
         return batch
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`pairs`."""
-        u = unlabelled(batch, self.problem)
+        u = unlabelled_rows(batch, self.problem)
         alike = self.pairs(batch.notes["similarity"][u]).argmax(2) == 1
         return {"pairs": self.loss(self.novel(latents[0].z[u]).softmax(1), alike)}
 

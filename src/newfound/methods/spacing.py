@@ -16,19 +16,28 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound.functional import pseudo
-from newfound.functional.cluster import Held
+from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import distances
 from newfound.functional.schedules import steps, warm_cosine
-from newfound.methods.base import Method, Own, Reading, Recipe, own_views, unlabelled
+from newfound.methods.base import Method, Own, Reading, Recipe, own_views, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
-from newfound.methods.spacing_loss import PRESETS, Preset, SpacingLoss
 from newfound.networks.model import Model
+from newfound.spacing.loss import SpacingLoss
+from newfound.spacing.presets import PRESETS, Preset, resolve
 from newfound.types import ALL, Batch, Latents, Losses, Now, Problem, Survey, Training
+
+MEMBERS = 5
+"""Images for each prototype of a finer set, below which there is none."""
 
 
 @final
 class Spacing(Method):
-    """Spacing Loss as a method: needs no labels, stands alone or joins another method through `Sum`."""
+    """Spacing Loss as a method: needs no labels, stands alone or joins another method through `Sum`.
+
+        L = L_c,   or   ½ L_c + ½ L_m   with a finer set of m = known + `finer` · novel prototypes beside the c
+
+    Where views learn from one another, k-means places prototypes anew at some shares of the run.
+    """
 
     known_means: Float[Tensor, "known d"] | None
     known_counts: Int[Tensor, " known"] | None
@@ -38,33 +47,51 @@ class Spacing(Method):
         self,
         problem: Problem,
         preset: Preset | None = None,
-        spread: Float[Tensor, "d d"] | None = None,
+        within_covariance: Float[Tensor, "d d"] | None = None,
         known: tuple[Float[Tensor, "known d"], Int[Tensor, " known"]] | None = None,
     ):
-        """`known` are the means of known classes' latents and of how many images each is, for piles that may hold
-        them where their images are not at hand.
+        """`known` are the means of known classes' latents and of how many images each is, where unlabelled images may
+        be of these and their own are not at hand.
         """
         super().__init__()
         self.problem = problem
         means, counts = (None, None) if known is None else known
         self.register_buffer("known_means", means, persistent=False)
         self.register_buffer("known_counts", counts, persistent=False)
-        self.loss = SpacingLoss(problem.classes, problem.dim, preset, spread, problem.rows)
+        self.loss = SpacingLoss(
+            problem.classes, problem.dim, preset, within_covariance=within_covariance, images=problem.rows
+        )
+        self.finer: SpacingLoss | None = None
+        if self.loss.preset.swap is not None and self.loss.preset.swap.finer:
+            more = problem.classes + (self.loss.preset.swap.finer - 1) * problem.novel
+            self.finer = SpacingLoss(
+                more, problem.dim, preset, within_covariance=within_covariance, images=problem.rows
+            )
         metric, scatter = self.loss.metric, None
-        if spread is not None:
-            scatter = (spread if metric is None else metric.T @ spread @ metric).trace()
+        if within_covariance is not None:
+            scatter = (within_covariance if metric is None else metric.T @ within_covariance @ metric).trace()
         self.register_buffer("scatter", scatter, persistent=False)  # of a known class's latents, whitened
         self.register_buffer("assignment", torch.full((problem.rows,), -1))  # the latest of every image
         self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen
 
     def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
-        """Start once, when its share of the run is reached."""
+        """Start when the share of the run is reached, and start anew where the preset says so."""
         self.get_buffer("changed").zero_()
-        if now.first(self.loss.preset.start):
+        known = self._known_sums()
+        if any(map(now.first, self._starts(known))):
             features, labels = survey()
-            self.loss.start(features, labels, now.random("spacing"), self.problem.mixed, self._held())
+            self.loss.start(features, labels, now.random("spacing"), self.problem.mixed, known)
+            if self.finer is not None and (labels < 0).sum() >= MEMBERS * len(self.finer.prototypes):
+                self.finer.start(features, labels, now.random("finer spacing"), self.problem.mixed, known)
 
-    def _held(self) -> Held | None:
+    def _starts(self, known: ClassSums | None) -> tuple[float, ...]:
+        """The shares of the run at which prototypes are placed. Known classes whose images are away are remembered
+        where the backbone once put them: once it has moved, only the prototypes know where they are.
+        """
+        start, swap = self.loss.preset.start, self.loss.preset.swap
+        return (start,) if swap is None or known is not None else (start, *swap.restarts)
+
+    def _known_sums(self) -> ClassSums | None:
         """Known classes as k-means is to hold them, where views learn from one another and their images are away.
 
             sum of n unit latents ≈ n m / √(‖m‖² + Tr WᵀSW),   m = μW
@@ -78,23 +105,33 @@ class Spacing(Method):
         counts, metric = self.known_counts.to(self.known_means), self.loss.metric
         m = self.known_means if metric is None else self.known_means @ metric
         scattered = 0.0 if self.scatter is None else self.scatter
-        return Held(counts[:, None] * m / (m.square().sum(1, keepdim=True) + scattered).sqrt().clamp(min=1e-12), counts)
+        return ClassSums(
+            counts[:, None] * m / (m.square().sum(1, keepdim=True) + scattered).sqrt().clamp(min=1e-12), counts
+        )
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
-        """`spacing`, on all rows: of the views that learn from one another, or of the first one."""
-        unlabelled(batch, self.problem)
+        """`spacing` and `finer spacing`, on all rows: of the views that learn from one another, or of the first one."""
+        unlabelled_rows(batch, self.problem)
         views = [view.z for view in own_views(latents, batch)]
         views = views[:1] if self.loss.preset.swap is None else views
         rows = batch.rows if self.problem.rows else None
-        return {"spacing": self.loss.of(views, labels=batch.labels, rows=rows, progress=now.progress)}
+        sets = {"spacing": self.loss}
+        if self.finer is not None and self.finer.started:
+            sets["finer spacing"] = self.finer
+        return {
+            name: loss._compute(views, labels=batch.labels, rows=rows, progress=now.progress) / len(sets)
+            for name, loss in sets.items()
+        }
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
         """Move the prototypes and write down who changed class."""
         if not self.loss.started:
             return
-        view = embed(0) if self.loss.preset.order == "again" else latents[0]
+        view = embed(0) if self.loss.preset.update == "reembed" else latents[0]
         rows = batch.rows if self.problem.rows else None
-        assignment = self.loss.absorb(view.z, batch.labels, rows, now.progress)
+        assignment = self.loss._absorb(view.z, batch.labels, rows, now.progress)
+        if self.finer is not None and self.finer.started:
+            self.finer._absorb(view.z, batch.labels, rows, now.progress)
         if not self.problem.rows:  # nobody said how many images there are, so nobody asks who changed class
             return
         before = self.get_buffer("assignment")
@@ -137,17 +174,26 @@ def build_pairs(problem: Problem, model: Model) -> Method:
     return Pairwise(problem, pseudo.cosine, head=model.head)
 
 
-def build_taught_pairs(problem: Problem, model: Model) -> Method:
+def build_teacher_pairs(problem: Problem, model: Model) -> Method:
     """The same, with pairs guessed by the frozen stage-one backbone, as the author's two-stage script for ImageNet
     does. It finds few of them, and never more (decision 9).
     """
     return Pairwise(problem, pseudo.cosine, head=model.head, teacher=model.backbone)
 
 
-def build(problem: Problem, model: Model, *, preset: Callable[[], Preset]) -> Method:
+def build(problem: Problem, model: Model, *, preset: Preset) -> Method:
     """Spacing alone."""
-    known = None if model.means is None or model.counts is None else (model.means, model.counts)
-    return Spacing(problem, preset(), model.spread, known)
+    if model.known is None:
+        return Spacing(problem, preset)
+    return Spacing(problem, preset, model.known.within_covariance, (model.known.means, model.known.counts))
+
+
+def adjust(recipe: Recipe, *, weight: float | None, initial: float | None) -> Recipe:
+    """The same recipe with another λ or v₀; one without Spacing as it is."""
+    if recipe.spacing is None:
+        return recipe
+    preset = resolve(recipe.spacing, weight=weight, initial=initial)
+    return replace(recipe, build=partial(build, preset=preset), spacing=preset)
 
 
 _PAPER = "Joseph et al., CVPR-W 2022"
@@ -162,15 +208,14 @@ _WHOLE = replace(
 """Ours: views that differ much, UNO's, have much to learn from one another, and every stage learns it."""
 
 
-def _recipe(preset: Callable[[], Preset]) -> Recipe:
+def make_recipe(preset: Preset) -> Recipe:
     """Spacing alone looks at one view, unless views learn from one another."""
-    settings = preset()
-    reading: Reading = "unit k-means" if settings.unit else "k-means"
+    reading: Reading = "unit k-means" if preset.unit else "k-means"
     alone = replace(_TRAINING, views=("weak",))
-    recipe = Recipe(_PAPER, partial(build, preset=preset), "optional", alone, reading, joins=True)
-    return recipe if settings.swap is None else replace(recipe, training=_WHOLE, own=Own(30, 0.05, _WHOLE.schedule))
+    recipe = Recipe(_PAPER, partial(build, preset=preset), "optional", alone, reading, joins=True, spacing=preset)
+    return recipe if preset.swap is None else replace(recipe, training=_WHOLE, own=Own(30, 0.05, _WHOLE.schedule))
 
 
 pairs = Recipe(_PAPER, build_pairs, "optional", _TRAINING, "unit k-means")
-taught_pairs = replace(pairs, build=build_taught_pairs, labelled="unused")
-recipes = {name: _recipe(preset) for name, preset in PRESETS.items()}
+teacher_pairs = replace(pairs, build=build_teacher_pairs, labelled="unused")
+recipes = {name: make_recipe(preset()) for name, preset in PRESETS.items()}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from newfound.functional.losses import mean, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
 from newfound.functional.schedules import warm_cosine
-from newfound.methods.base import Method, Own, Recipe, unlabelled
+from newfound.methods.base import Method, Own, Recipe, unlabelled_rows
 from newfound.networks.heads import Cosine, projector
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
@@ -83,8 +83,8 @@ class Uno(Method):
             self.labelled.load_state_dict({"weight": head.weight})
             self.labelled.project()
         sizes = problem.dim, hidden or 4 * problem.dim, out or max(1, problem.dim // 2)
-        more = problem.pile * (over or over_clustering(problem.pile))
-        self.novel = nn.ModuleList(_head(sizes, problem.pile) for _ in range(heads))
+        more = problem.unlabelled_classes * (over or over_clustering(problem.unlabelled_classes))
+        self.novel = nn.ModuleList(_head(sizes, problem.unlabelled_classes) for _ in range(heads))
         self.over = nn.ModuleList(_head(sizes, more) for _ in range(heads))
         self.register_buffer("head_loss", torch.zeros(heads))  # of this epoch so far; the least is the best
 
@@ -94,7 +94,7 @@ class Uno(Method):
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`swapped` and `over-clustered`, on all rows of all views."""
-        unlabelled(batch, self.problem)
+        unlabelled_rows(batch, self.problem)
         swap, over = (self._surprise(heads, latents, batch.labels) for heads in (self.novel, self.over))
         batch.notes["loss of heads"] = swap.detach()
         return {"swapped": mean(swap) / 2, "over-clustered": mean(over) / 2}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from newfound.functional.axes import Axes, tempered
+from newfound.functional.axes import Axes, power_normalised
 from newfound.networks.backbone import Backbone
 from newfound.types import Latents
 
@@ -40,11 +40,11 @@ class Adapter(Backbone):
 
     def forward(self, images: Float[Tensor, "batch inputs"]) -> Latents:
         """Latents of features."""
-        return Latents(self.place(tempered(images)))
+        return Latents(self.place(power_normalised(images)))
 
-    def place(self, tempered: Float[Tensor, "n inputs"]) -> Float[Tensor, "n dim"]:
-        """Latents of what is tempered already, such as class means."""
-        return self.bent((tempered - self.centre) @ self.matrix)
+    def place(self, power_normalised: Float[Tensor, "n inputs"]) -> Float[Tensor, "n dim"]:
+        """Latents of what is power-normalised already, such as class means."""
+        return self.bent((power_normalised - self.centre) @ self.matrix)
 
     def bent(self, y: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
         """Latents of what lies along the axes already."""

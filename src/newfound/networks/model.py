@@ -16,39 +16,48 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound import files
 from newfound.errors import InputError
-from newfound.functional.calibration import Line, Trust
+from newfound.functional.calibration import Calibration, Logistic
 from newfound.functional.geometry import covariance, means
 from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone, still
-from newfound.networks.pretrained import Trunk, rebuilt
+from newfound.networks.pretrained import PretrainedBackbone, rebuilt
 from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Latents
 
 VERSION = 1
+STORED = {"means": "means", "within_covariance": "spread", "counts": "counts"}
+"""What a file calls each of `Statistics`; it calls a pretrained backbone `trunk`, and a calibration `trust`."""
 BACKBONES: dict[str, type[SmallResNet] | type[Adapter]] = {OWN: SmallResNet, "adapter": Adapter}
 
 
 class Statistics(NamedTuple):
-    """Where the known classes lie among a trunk's tempered features. Features, not images, and means of them at that.
+    """Where the known classes lie. Latents or features, not images, and means of them at that.
 
     A class of fewer than `ENOUGH` images has no mean of its own: its row is 0, and so is its count.
     """
 
-    means: Float[Tensor, "known features"]
-    spread: Float[Tensor, "features features"]  # shared within-class covariance
+    means: Float[Tensor, "known dim"]
+    within_covariance: Float[Tensor, "dim dim"]  # shared within-class covariance
     counts: Int[Tensor, " known"]  # images that each mean is of
 
     @staticmethod
-    def of(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], classes: int) -> "Statistics":
+    def of(x: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], classes: int) -> "Statistics":
         """Those of labelled rows."""
         centres, counts = means(x, labels, classes)
-        spread, enough = covariance(x, labels, centres), counts >= ENOUGH
-        return Statistics(centres * enough[:, None], spread, (counts * enough).long())
+        within_covariance, enough = covariance(x, labels, centres), counts >= ENOUGH
+        return Statistics(centres * enough[:, None], within_covariance, (counts * enough).long())
 
 
 ENOUGH = 5
 """Images below which a mean would be too close to one of them to be given away."""
+
+
+class Pretrained(NamedTuple):
+    """What looks at images first, where the backbone is an adapter."""
+
+    backbone: PretrainedBackbone
+    statistics: Statistics | None = None  # of the known classes among its power-normalised features
 
 
 @dataclass
@@ -60,24 +69,21 @@ class Model:
     channels: int
     classes: tuple[str, ...]  # names of the known classes, in the order of the head's outputs
     head: nn.Linear | None = None
-    means: Float[Tensor, "known dim"] | None = None  # of the known classes' latents
-    spread: Float[Tensor, "dim dim"] | None = None  # their shared within-class covariance
-    counts: Int[Tensor, " known"] | None = None  # images that each mean is of; 0: the mean is not told
+    known: Statistics | None = None  # where the known classes' latents lie
     similarity: PairNet | None = None  # KCL's and MCL's: do two images share a class?
-    trunk: Trunk | None = None  # what looks at images first, where the backbone is an adapter
-    statistics: Statistics | None = None  # of its features
-    trust: Trust | None = None  # what distances to centres mean, where known classes could tell
+    pretrained: Pretrained | None = None  # what looks at images first, where the backbone is an adapter
+    calibration: Calibration | None = None  # what distances to centres mean, where known classes could tell
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def recognisable(self) -> tuple[str, ...]:
         """The known classes whose mean it has: those that can be told without their images."""
-        if self.means is None or self.spread is None or self.counts is None:
+        if self.known is None:
             return ()
-        return tuple(name for name, count in zip(self.classes, self.counts.tolist(), strict=True) if count)
+        return tuple(name for name, count in zip(self.classes, self.known.counts.tolist(), strict=True) if count)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write `model.safetensors`, `model.json` and a card, and the trunk's weights, so that no hub is needed to load
-        it.
+        """Write `model.safetensors`, `model.json` and a card, and the pretrained weights, so that no hub is needed to
+        load it.
         """
         folder = Path(folder).expanduser()
         about = {
@@ -95,15 +101,13 @@ class Model:
             about["similarity"] = _settings(self.similarity.backbone)
             # cloned: its backbone may be the model's own, and safetensors refuses shared memory
             tensors |= {f"similarity.{name}": tensor.clone() for name, tensor in self.similarity.state_dict().items()}
-        given = {"means": self.means, "spread": self.spread, "counts": self.counts}
-        tensors |= {name: tensor for name, tensor in given.items() if tensor is not None}
-        if self.trust is not None:
-            about["trust"] = self.trust._asdict()
-        if self.statistics is not None:
-            tensors |= {f"statistics.{name}": tensor for name, tensor in self.statistics._asdict().items()}
-        if self.trunk is not None:
-            about["trunk"] = self.trunk.settings()
-            files.write_tensors(folder / "trunk.safetensors", self.trunk.network.state_dict())
+        tensors |= _stored(self.known)
+        if self.calibration is not None:
+            about["trust"] = self.calibration._asdict()
+        if self.pretrained is not None:
+            about["trunk"] = self.pretrained.backbone.settings()
+            tensors |= {f"statistics.{name}": tensor for name, tensor in _stored(self.pretrained.statistics).items()}
+            files.write_tensors(folder / "trunk.safetensors", self.pretrained.backbone.network.state_dict())
         files.write_tensors(folder / "model.safetensors", tensors)
         files.write(folder / "README.md", card(self))
         files.write(folder / "model.json", json.dumps(about, indent=1, ensure_ascii=False))
@@ -128,23 +132,23 @@ class Model:
                 looks = _backbone(about["similarity"])
                 similarity = PairNet(looks, PairHead(looks.dim))
                 similarity.load_state_dict(_below("similarity.", tensors))
-            trunk = None
+            pretrained = None
             if "trunk" in about:
-                trunk = rebuilt(about["trunk"], load_file(folder / "trunk.safetensors"))
-            statistics = _below("statistics.", tensors)
+                network = rebuilt(about["trunk"], load_file(folder / "trunk.safetensors"))
+                pretrained = Pretrained(network, _statistics(_below("statistics.", tensors)))
+            calibration = None
+            if "trust" in about:
+                calibration = Calibration(*(Logistic(*about["trust"][name]) for name in Calibration._fields))
             return Model(
                 backbone.eval(),
                 size=about["size"],
                 channels=about["channels"],
                 classes=tuple(about["classes"]),
                 head=head,
-                means=tensors.get("means"),
-                spread=tensors.get("spread"),
-                counts=tensors.get("counts"),
+                known=_statistics(tensors),
                 similarity=similarity,
-                trunk=trunk,
-                statistics=Statistics(**statistics) if statistics else None,
-                trust=Trust(*(Line(*about["trust"][name]) for name in Trust._fields)) if "trust" in about else None,
+                pretrained=pretrained,
+                calibration=calibration,
             )
         except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -155,12 +159,15 @@ class Model:
 
 def card(model: Model) -> str:
     """What a model folder holds and what it does not, for whoever is given it."""
-    told = 0 if model.counts is None else int((model.counts > 0).sum())
+    told = len(model.recognisable)
     names = "".join(f"* {name}\n" for name in map(_line, model.classes)) or "None.\n"
     looks = "A small ResNet that learnt from labelled images"
-    if model.trunk is not None:
-        looks = f"{model.trunk.name}, pretrained by others on other images, and a small adapter on its features"
-    trust = "measured on these classes, some pretended to be new" if model.trust else "measured on other images"
+    if model.pretrained is not None:
+        name = model.pretrained.backbone.name
+        looks = f"{name}, pretrained by others on other images, and a small adapter on its features"
+    calibration = (
+        "measured on these classes, some pretended to be new" if model.calibration else "measured on other images"
+    )
     return f"""# A newfound model
 
 Made by `newfound pretrain` or `newfound discover`; used by
@@ -173,7 +180,7 @@ Made by `newfound pretrain` or `newfound discover`; used by
 not images, leave the house. A class has a mean only where it had at least {ENOUGH} images. No image and no file name is
 inside. Means of features can still tell something of the images they are of: share the folder as you would a summary.
 
-**Confidence.** What distances mean was {trust}.
+**Confidence.** What distances mean was {calibration}.
 
 **Known classes**
 
@@ -213,6 +220,19 @@ def _settings(backbone: Backbone) -> dict[str, Any]:
 
 def _backbone(settings: dict[str, Any]) -> Backbone:
     return BACKBONES[settings["kind"]](**{name: value for name, value in settings.items() if name != "kind"})
+
+
+def _stored(statistics: Statistics | None) -> dict[str, Tensor]:
+    """Statistics under a file's names; nothing where there are none."""
+    return {} if statistics is None else {STORED[name]: tensor for name, tensor in statistics._asdict().items()}
+
+
+def _statistics(tensors: dict[str, Tensor]) -> Statistics | None:
+    """Statistics from a file's tensors; None where there are none. The first folders had no counts: none is told."""
+    if "means" not in tensors:
+        return None
+    nobody = {"counts": torch.zeros(len(tensors["means"]), dtype=torch.long)}
+    return Statistics(**{name: (nobody | tensors)[stored] for name, stored in STORED.items()})
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

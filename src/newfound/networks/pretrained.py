@@ -40,7 +40,7 @@ PATIENCE = 3.0
 
 
 @final
-class Trunk(nn.Module):
+class PretrainedBackbone(nn.Module):
     """A pretrained network without its head: images → features of `dim` numbers. It never learns."""
 
     mean: Tensor
@@ -54,7 +54,7 @@ class Trunk(nn.Module):
         self.register_buffer("std", torch.tensor([*std])[:, None, None], persistent=False)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in SmallResNet
 
-    def train(self, mode: bool = True) -> "Trunk":
+    def train(self, mode: bool = True) -> "PretrainedBackbone":
         """Stay in eval mode, whatever is asked."""
         return super().train(False)
 
@@ -64,9 +64,9 @@ class Trunk(nn.Module):
         x = (images.expand(-1, 3, -1, -1) - self.mean) / self.std
         return self.network(x.contiguous(memory_format=torch.channels_last))
 
-    def folded(self) -> "Trunk":
+    def folded(self) -> "PretrainedBackbone":
         """One that says the same with less work: see `folded`."""
-        quick = Trunk(network=folded(self.network, self.size), **self.settings())
+        quick = PretrainedBackbone(network=folded(self.network, self.size), **self.settings())
         return quick.to(self.mean.device)
 
     def settings(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def folded(network: nn.Module, size: int) -> nn.Module:
     return quick if (here - there).abs().max() <= 1e-3 * there.abs().max() else network
 
 
-def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = None) -> Trunk:
+def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = None) -> PretrainedBackbone:
     """A trunk by name: EfficientNet-lite0, or any network of timm's, its weights from a file or the hub's cache.
 
     `size` is what a side of an image is brought to, in pixels; left out, the network's own.
@@ -135,14 +135,14 @@ def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = N
             "very network at this size. Check the file (--weights), the name (--backbone) and the size (--size)."
         ) from error
     mean, std = (LITE_MEAN, LITE_STD) if name == LITE else (config.mean, config.std)
-    return Trunk(name, network, size, mean, std)
+    return PretrainedBackbone(name, network, size, mean, std)
 
 
-def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> Trunk:
+def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBackbone:
     """A trunk from what `settings` and its network's `state_dict` said: no hub, no package."""
     network = _network(settings["name"], settings["size"])
     network.load_state_dict(state)
-    return Trunk(settings["name"], network, settings["size"], settings["mean"], settings["std"])
+    return PretrainedBackbone(settings["name"], network, settings["size"], settings["mean"], settings["std"])
 
 
 class Usable(NamedTuple):

@@ -17,7 +17,7 @@ from newfound.errors import InputError
 from newfound.types import Training
 
 
-def save(
+def save_checkpoint(
     path: Path,
     learner: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -36,7 +36,7 @@ def save(
     files.write_tensors(path, tensors, {"newfound": json.dumps(about)})
 
 
-def load(
+def load_checkpoint(
     path: Path,
     learner: nn.Module,
     optimizer: torch.optim.Optimizer,

@@ -20,7 +20,7 @@ from newfound.data.batches import Dataset
 from newfound.errors import InputError
 from newfound.methods.base import Method
 from newfound.networks.backbone import Backbone, still
-from newfound.training import checkpoint
+from newfound.training.checkpoint import load_checkpoint, save_checkpoint
 from newfound.types import ALL, Batch, Latents, Losses, Now, Survey, Training
 
 Row = dict[str, float]
@@ -116,28 +116,30 @@ def fit(
     seed: int,
     *,
     device: str = "auto",
+    before: Survey | None = None,
     progress: Callable[[Row], None] = silent,
-    keep: Path | None = None,
+    checkpoint: Path | None = None,
     resume: bool = False,
 ) -> list[Row]:
     """Train, and return one row per epoch: mean losses and what the method logs.
 
-    `progress` is called with each row. With `keep`, a checkpoint is written there after every epoch; with `resume`
-    too, training goes on from it and ends as if it had never stopped. The learner is left in eval mode.
+    `before` is a survey of the data as the learner comes, where there is one. `progress` is called with each row. With
+    `checkpoint`, a file, all is written there after every epoch; with `resume` too, training goes on from it and ends
+    as if it had never stopped. The learner is left in eval mode.
     """
     engine, method = accelerator(device), learner.method
     learner.to(engine.device)
     inner = optimiser(learner, training)
     start, rows = 0, list[Row]()
-    if keep is not None and resume and keep.exists():
-        start, rows = checkpoint.load(keep, learner, inner, seed, training, engine.scaler)
+    if checkpoint is not None and resume and checkpoint.exists():
+        start, rows = load_checkpoint(checkpoint, learner, inner, seed, training, engine.scaler)
         for row in rows:
             progress(row)
     wrapped, optimizer = engine.prepare(learner, inner) if start < training.epochs else (learner, inner)
     learner.train()
     for epoch in range(start, training.epochs):
         began, now = time.perf_counter(), Now(seed, epoch, training.epochs)
-        method.before_epoch(functools.cache(lambda: survey(learner.backbone, data)), now)
+        method.before_epoch(_sight(learner.backbone, data, before if epoch == 0 else None), now)
         parallel.broadcast(method)  # the first process's k-means is everybody's
         totals: dict[str, Tensor] = {}
         for here, batch in data.batches(training, now, engine.device):
@@ -145,14 +147,22 @@ def fit(
             for name, loss in losses.items():
                 totals[name] = totals.get(name, torch.zeros_like(loss)) + loss / here.steps
         rows.append(_row(epoch, totals, method, training, time.perf_counter() - began))
-        if keep is not None:
+        if checkpoint is not None:
             parallel.average(learner.backbone)
             if parallel.first():
-                checkpoint.save(keep, learner, inner, seed, training, rows, engine.scaler)
+                save_checkpoint(checkpoint, learner, inner, seed, training, rows, engine.scaler)
         progress(rows[-1])
     parallel.average(learner.backbone)
     learner.eval()
     return rows
+
+
+def _sight(backbone: Backbone, data: Dataset, before: Survey | None) -> Callable[[], Survey]:
+    """What `before_epoch` may call: a survey, made once and only where it is asked for, or the one there is."""
+    device = next(backbone.parameters()).device
+    if before is not None:
+        return lambda: Survey(before.features.to(device), before.labels.to(device))
+    return functools.cache(lambda: survey(backbone, data))
 
 
 def _step(

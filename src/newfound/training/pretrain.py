@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from newfound.data.batches import Data, Dataset
-from newfound.data.sources import Images
+from newfound.data.batches import Dataset
+from newfound.data.pixels import Images, PixelDataset
 from newfound.methods.similarity import SIMILARITY_TRAINING, Similarity
-from newfound.methods.stage_one import SMOOTHING, TRAINING, Supervised
+from newfound.methods.stage_one import TRAINING, Supervised
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
@@ -27,16 +27,16 @@ def pretrain(
     *,
     device: str = "auto",
     progress: Callable[[Row], None] = silent,
-    keep: Path | None = None,
+    checkpoint: Path | None = None,
     resume: bool = False,
 ) -> Model:
-    """Teach a `beginner` the known classes."""
-    data = Data(labelled.pixels, labelled.labels)
-    fit(learner, data, training, seed, device=device, progress=progress, keep=keep, resume=resume)
-    return graduate(learner, data, labelled, learner.backbone)
+    """Teach a `new_learner` the known classes."""
+    data = PixelDataset(labelled.pixels, labelled.listing.labels)
+    fit(learner, data, training, seed, device=device, progress=progress, checkpoint=checkpoint, resume=resume)
+    return to_model(learner, data, labelled, learner.backbone)
 
 
-def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbone) -> Model:
+def to_model(learner: Learner, data: Dataset, labelled: Images, backbone: Backbone) -> Model:
     """What a learner of known classes leaves, on the CPU: its backbone and head, and where the classes lie.
 
     `data` are the labelled images as the learner sees them; `backbone` is the whole of which it may be a part.
@@ -48,9 +48,9 @@ def graduate(learner: Learner, data: Dataset, labelled: Images, backbone: Backbo
         backbone.cpu(),
         size=size,
         channels=channels,
-        classes=labelled.classes,
+        classes=labelled.listing.classes,
         head=learner.method.head.cpu(),
-        **Statistics.of(features, labels, len(labelled.classes))._asdict(),
+        known=Statistics.of(features, labels, len(labelled.listing.classes)),
     )
 
 
@@ -63,27 +63,27 @@ def similarity(
     stride: int = 2,
     device: str = "auto",
     progress: Callable[[Row], None] = silent,
-    keep: Path | None = None,
+    checkpoint: Path | None = None,
     resume: bool = False,
 ) -> PairNet:
     """Teach a new network to say whether two images share a class: KCL's and MCL's."""
     with seeded(seed, "similarity"):
         backbone = SmallResNet(width, stride)
-        method = Similarity(Problem(backbone.dim, known=len(labelled.classes), novel=0))
+        method = Similarity(Problem(backbone.dim, known=len(labelled.listing.classes), novel=0))
     backbone.normalise(*colours(labelled.pixels))
-    data = Data(labelled.pixels, labelled.labels)
+    data = PixelDataset(labelled.pixels, labelled.listing.labels)
     learner = Learner(backbone, method)
-    fit(learner, data, training, seed, device=device, progress=progress, keep=keep, resume=resume)
+    fit(learner, data, training, seed, device=device, progress=progress, checkpoint=checkpoint, resume=resume)
     return PairNet(backbone, method.pairs).cpu()
 
 
-def beginner(
-    labelled: Images, seed: int = 0, *, width: int = 16, stride: int = 2, smoothing: float = SMOOTHING
+def new_learner(
+    labelled: Images, seed: int = 0, *, width: int = 16, stride: int = 2, smoothing: float = 0.0
 ) -> Learner:
     """A new network for the known classes, its weights a function of the seed."""
     with seeded(seed, "beginner"):
         backbone = SmallResNet(width, stride)
-        method = Supervised(Problem(backbone.dim, known=len(labelled.classes), novel=0), smoothing)
+        method = Supervised(Problem(backbone.dim, known=len(labelled.listing.classes), novel=0), smoothing)
     backbone.normalise(*colours(labelled.pixels))
     return Learner(backbone, method)
 

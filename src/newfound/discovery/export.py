@@ -1,0 +1,179 @@
+"""What leaves a discovery for other tools: tables, folders of images, COCO. Nothing that is there is overwritten."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from PIL import ExifTags, Image, ImageOps
+from PIL.JpegImagePlugin import JpegImageFile
+
+from newfound import files
+from newfound.data.decoding import Box, configure_pillow
+from newfound.discovery.edits import Classes
+from newfound.discovery.storage import locate
+from newfound.discovery.tables import ALGORITHM, WORDS, format_csv, tabulate_assignments
+from newfound.errors import InputError, choices
+
+LONGEST = 200
+"""Bytes of a folder's name: file systems take 255, and something may be added."""
+
+
+def export(now: Classes, to: str, place: Path, *, images: Path | None = None, link: bool = False) -> Path:
+    """Write the present classes in a format (`FORMATS`) to a place where nothing is yet.
+
+    `images` says where the images are now, if they have moved; `link` makes links instead of copies.
+    """
+    if to not in FORMATS:
+        raise InputError(f"There is no format called {to!r}. {choices(to, FORMATS)}")
+    if place.is_file() or (place.is_dir() and (to != "folders" or any(place.iterdir()))):
+        raise InputError(f"{place} is there already, and nothing is overwritten. Give another place with -o.")
+    if link and to != "folders":
+        raise InputError(f"--link makes links to images, and {to} is one file. Leave it out, or export to folders.")
+    files.check_writable(place.parent)
+    FORMATS[to](now, place, images, link)
+    return place
+
+
+def tabulate(now: Classes) -> pd.DataFrame:
+    """One row per image: all that `assignments.csv` has, and whether a person has verified it."""
+    table = tabulate_assignments(now)
+    status = ["unverified" if who == ALGORITHM else "verified" for who in table["identified_by"]]
+    return table.assign(verification=status)
+
+
+def plan_folders(now: Classes) -> dict[str, list[int]]:
+    """Which images would lie in which folder: one per class, and `unsure` and `set aside` where there are such."""
+    folders: dict[str, list[int]] = {}
+    place, used = dict(WORDS), {*WORDS.values()}  # a class may be called so too
+    lines = tabulate_assignments(now)[["number", "class", "kind"]].itertuples(index=False)
+    for row, (number, name, kind) in enumerate(lines):
+        if number not in place:
+            folder = _folder_name(name)
+            if folder.casefold() in used:  # two names may differ in signs that folders cannot have
+                folder = f"{folder} ({kind})"
+            place[number] = _free(folder, "", used)
+        folders.setdefault(place[number], []).append(row)
+    return folders
+
+
+def _export_csv(now: Classes, place: Path, images: Path | None, link: bool) -> None:
+    files.write(place, format_csv(tabulate(now)))
+
+
+def _export_folders(now: Classes, place: Path, images: Path | None, link: bool) -> None:
+    """A folder for every class, with its images in it: copies or links, and of boxes what is in them."""
+    listing, folders = locate(now.found, images).listing, plan_folders(now)
+    try:
+        for folder, rows in folders.items():
+            (place / folder).mkdir(parents=True)
+            used: set[str] = set()
+            for row in rows:
+                file, box = listing.files[row], listing.boxes[row]
+                target = place / folder / _free(file.stem, ".png" if box else file.suffix, used)
+                if box is not None:
+                    _cut(file, box, target)
+                elif link:
+                    target.symlink_to(os.path.abspath(file))  # noqa: PTH100 (keeps symlinks)
+                else:
+                    shutil.copy2(file, target)
+    except BaseException:  # half of the images would look like all, and be in the way of the next try
+        for folder in folders:
+            shutil.rmtree(place / folder, ignore_errors=True)
+        raise
+
+
+def _export_coco(now: Classes, place: Path, images: Path | None, link: bool) -> None:
+    """COCO's JSON: a category for every class; an annotation for every image that has one, with its box, or the whole
+    frame where there is none and the image can be read.
+    """
+    listing, table = now.found.listing, tabulate(now)
+    listing = listing if images is None else locate(now.found, images).listing
+    frames = {name: i for i, name in enumerate(dict.fromkeys(listing.names), 1)}
+    sizes = {name: _size(file) for name, file in dict(zip(listing.names, listing.files, strict=True)).items()}
+    annotations = []
+    for row, line in enumerate(table.to_dict("records")):
+        if line["number"] < 0:
+            continue
+        name, box = listing.names[row], listing.boxes[row]
+        width, height = sizes[name] or (0, 0)
+        x, y, w, h = box or (0, 0, width, height)
+        annotations.append(
+            {
+                "id": row + 1,
+                "image_id": frames[name],
+                "category_id": line["number"],
+                "bbox": [x, y, w, h],
+                "area": w * h,
+                "iscrowd": 0,
+                "score": line["confidence"],
+                "identified_by": line["identified_by"],
+            }
+        )
+    content: dict[str, Any] = {
+        "info": {"description": "Classes that newfound discovered"},
+        "images": [
+            {"id": i, "file_name": name} | (dict(zip(("width", "height"), size, strict=True)) if size else {})
+            for (name, i), size in zip(frames.items(), (sizes[name] for name in frames), strict=True)
+        ],
+        "categories": [
+            {"id": number, "name": name, "supercategory": now.kind(number)} for number, name in now.names.items()
+        ],
+        "annotations": annotations,
+    }
+    files.write(place, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+FORMATS: dict[str, Callable[[Classes, Path, Path | None, bool], None]] = {
+    "csv": _export_csv,
+    "folders": _export_folders,
+    "coco": _export_coco,
+}
+
+
+def _folder_name(name: str) -> str:
+    """A name that every file system takes."""
+    safe = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", name).strip(" .")
+    return safe.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore").strip(" .") or "_"
+
+
+def _free(stem: str, ending: str, used: set[str]) -> str:
+    """A file name that is not taken yet: images of one name may come from several folders."""
+    name, number = f"{stem}{ending}", 2
+    while name.casefold() in used:
+        name, number = f"{stem}-{number}{ending}", number + 1
+    used.add(name.casefold())
+    return name
+
+
+def _cut(file: Path, box: Box, target: Path) -> None:
+    """What is in a box, as a picture of its own: a pixel at least. As in `decode`, the box is measured in the upright
+    image, and cut off where that ends.
+    """
+    with configure_pillow(), Image.open(file) as image:
+        upright = ImageOps.exif_transpose(image)
+        left, right = _ends(box.x, box.width, upright.width)
+        upper, lower = _ends(box.y, box.height, upright.height)
+        cut = upright.crop((left, upper, right, lower))
+        (cut.convert("RGB") if cut.mode in ("CMYK", "YCbCr") else cut).save(target)  # PNG knows no such colours
+
+
+def _ends(start: float, length: float, all_: int) -> tuple[int, int]:
+    """The first pixel of a stretch, and the one behind its last."""
+    first = min(max(round(start), 0), all_ - 1)
+    return first, max(min(round(start + length), all_), first + 1)
+
+
+def _size(file: Path) -> tuple[int, int] | None:
+    """Width and height of an image, upright, where it is still there."""
+    try:
+        with configure_pillow(), Image.open(file) as image:
+            if image.getexif().get(ExifTags.Base.Orientation) not in (5, 6, 7, 8):
+                return image.size
+            return image.size[::-1] if isinstance(image, JpegImageFile) else ImageOps.exif_transpose(image).size
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""Found: what a run measured. It is whole when it is made, and never edited."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from newfound.data.listing import Listing, describe_box
+from newfound.encoders.known import compare
+from newfound.functional.calibration import Calibration
+from newfound.functional.counting import Count
+from newfound.functional.geometry import distances
+from newfound.networks.model import Model
+from newfound.training.loop import Row
+from newfound.training.moments import Moment
+
+
+class Clusters(NamedTuple):
+    """Groups of images as they were read off; those of known classes come first."""
+
+    assignment: Int[Tensor, " n"]
+    centres: Float[Tensor, "clusters dim"]
+    sizes: Int[Tensor, " clusters"]  # images that each centre is the mean of, labelled ones too
+    unit: bool  # whether latents are compared on the unit sphere
+
+
+class Compared(NamedTuple):
+    """How well another method did on the same images."""
+
+    title: str
+    accuracy: float
+    nmi: float
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a run measured.
+
+    Clusters are what k-means read off and never change; classes are what people make of them (`edits.classes`).
+    """
+
+    listing: Listing  # the unlabelled images
+    model: Model  # with the backbone as discovery left it
+    features: Float[Tensor, "n dim"]
+    clusters: Clusters
+    calibration: Calibration  # what distances to centres mean
+    threshold: float  # below this confidence an image is unsure
+    known: tuple[str, ...] = ()  # the known classes that were looked for: the first clusters are theirs
+    numbers: tuple[int, ...] = ()  # the class that each cluster is at first; left out: 1, 2, 3, …
+    duplicates: Mapping[int, int] = field(
+        default_factory=dict
+    )  # row of a near-duplicate → row of what it nearly equals
+    thumbnails: Mapping[int, UInt8[Tensor, "channels height width"]] = field(default_factory=dict)  # of some rows
+    history: tuple[Row, ...] = ()  # what was written down after every epoch
+    count: Count | None = None  # how the number of classes was estimated; None: it was given
+    truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only
+    moments: tuple[Moment, Moment] | None = None  # before and after training, for figures
+    comparison: tuple[Compared, ...] = ()  # other methods on the same images
+    facts: Mapping[str, str] = field(default_factory=dict)  # how it was made, for people
+
+    def __post_init__(self) -> None:
+        if not self.numbers:
+            object.__setattr__(self, "numbers", tuple(range(1, len(self.clusters.centres) + 1)))
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each cluster's class is called at first: known ones by their names, others new-1, new-2, …"""
+        free = (name for i in itertools.count(1) if (name := f"new-{i}") not in self.model.classes)
+        return (*self.known, *itertools.islice(free, len(self.numbers) - len(self.known)))
+
+    @cached_property
+    def latents(self) -> Float[Tensor, "n dim"]:
+        """Features in the space where they are compared."""
+        return self.compare(self.features)
+
+    @cached_property
+    def distances(self) -> Float[Tensor, "n clusters"]:
+        """From every image to every centre, computed once."""
+        return distances(self.latents, self.clusters.centres)
+
+    def compare(self, features: Float[Tensor, "m dim"]) -> Float[Tensor, "m dim"]:
+        """Features as they are compared here: by direction, or as they are."""
+        return compare(features, self.clusters.unit)
+
+    def caption(self, row: int) -> str:
+        """What a person recognises an image by: its name, and the box where it is but a part."""
+        return self.listing.names[row] + describe_box(self.listing.boxes[row])

@@ -1,0 +1,144 @@
+"""FeatureEncoder: a pretrained network looks, and an adapter learns from its features."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NoReturn, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from newfound import methods
+from newfound.console import Progress, silent
+from newfound.data.collection import Collection
+from newfound.data.features import FeatureImages
+from newfound.data.listing import Listing
+from newfound.data.pixels import Images
+from newfound.encoders.base import Choices
+from newfound.encoders.extraction import extract_features
+from newfound.encoders.statistics import fit_statistics, refit_axes, sample_features, unsupervised_model
+from newfound.errors import InputError
+from newfound.functional.calibration import Calibration, Logistic
+from newfound.networks.model import Model
+from newfound.networks.pretrained import PretrainedBackbone
+from newfound.networks.resnet import OWN
+
+COUNTING_SHRINK = 10.0
+"""How much the features' covariance is shrunk before classes are counted; decision 8."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FeatureEncoder:
+    """A pretrained network looks at every image once; known classes are measured among its features, and an adapter
+    learns.
+    """
+
+    backbone: PretrainedBackbone
+    device: str = "auto"
+
+    default_method: ClassVar[str] = "pairs+spacing:aligned"  # such features hardly differ between views
+    calibration: ClassVar[Calibration] = Calibration(right=Logistic(6.7, -0.7), new=Logistic(6.2, 0.9))
+
+    @property
+    def name(self) -> str:
+        """The pretrained network's."""
+        return self.backbone.name
+
+    @property
+    def size(self) -> int:
+        """Pixels of a side that it is shown."""
+        return self.backbone.size
+
+    def describe(self) -> str:
+        """Who taught it, and what it sees."""
+        return f"{self.name}, pretrained on other images, seen at {self.size} pixels"
+
+    def check_images(self, images: Sequence[Collection]) -> None:
+        """Refuse images in memory: it looks at files, as large as they are."""
+        if any(isinstance(some, Images) for some in images):
+            raise InputError(in_memory(self.name))
+
+    def check_method(self, name: str) -> None:
+        """Refuse a method that needs pixels, or what comes before the last stage."""
+        if not methods.parse(name).suits(features=True):
+            raise InputError(
+                f"{name} needs more of an image than a pretrained backbone's features. Take a method that begins at "
+                f"latents ({methods.suitable(features=True)}), or let a network learn from the images themselves "
+                f"(--backbone {OWN})."
+            )
+
+    def check_similarity(self) -> NoReturn:
+        """Refuse: it is learnt from pixels."""
+        raise InputError(f"--similarity is learnt from pixels, and {self.name} gives features. Take --backbone {OWN}.")
+
+    def encode(self, listing: Listing, progress: Progress = silent) -> FeatureImages:
+        """What the network says of the images, from the cache where it has seen them."""
+        stage = f"look: {'labelled' if listing.classes else 'unlabelled'}"
+        return extract_features(
+            listing,
+            self.backbone,
+            device=self.device,
+            progress=lambda done: progress(stage, len(listing), {"epoch": float(done)}),
+        )
+
+    def fit_known(
+        self,
+        labelled: FeatureImages,
+        stage: Choices,
+        seed: int,
+        *,
+        progress: Progress = silent,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+    ) -> Model:
+        """Measure the known classes: nothing is trained, whatever was chosen for it."""
+        return fit_statistics(labelled, self.backbone, seed)
+
+    def fit_similarity(
+        self,
+        labelled: FeatureImages,
+        stage: Choices,
+        seed: int,
+        *,
+        progress: Progress = silent,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+    ) -> NoReturn:
+        """Refuse: see `check_similarity`."""
+        self.check_similarity()
+
+    def aim(self, model: Model | None, unlabelled: FeatureImages, labelled: FeatureImages | None, seed: int) -> Model:
+        """With axes of the images at hand."""
+        if model is None:
+            return unsupervised_model(unlabelled, self.backbone, seed)
+        return refit_axes(model, unlabelled, labelled, seed)
+
+    def aim_for_counting(
+        self, model: Model, unlabelled: FeatureImages, labelled: FeatureImages | None, seed: int
+    ) -> tuple[Model, Float[Tensor, "dim dim"]]:
+        """With axes that suit counting; they whiten already."""
+        model = refit_axes(model, unlabelled, labelled, seed, COUNTING_SHRINK)
+        return model, torch.eye(model.backbone.dim)
+
+    def sample_known(
+        self, model: Model, numbers: Int[Tensor, " known"], seed: int
+    ) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
+        """Drawn among the features, and bent by the adapter as it bends images."""
+        return sample_features(model, numbers, seed)
+
+    def update_known(
+        self,
+        model: Model,
+        before: Float[Tensor, "n dim"],
+        after: Float[Tensor, "n dim"],
+        labelled: tuple[Float[Tensor, "m dim"], Int[Tensor, " m"]] | None,
+    ) -> Model:
+        """The model as it is: its classes are remembered among features, which do not move."""
+        return model
+
+
+def in_memory(name: str) -> str:
+    """Why a pretrained network cannot look at pixels that somebody else has read."""
+    return f"These images are in memory, and {name} looks at files. Write them to a folder, and give that."

@@ -1,0 +1,93 @@
+"""What is known of classes among latents: by their images, or by statistics where these are not at hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from newfound.encoders.base import Encoder
+from newfound.functional.cluster import ClassSums
+from newfound.functional.geometry import drift, means
+from newfound.networks.model import Model, Statistics
+from newfound.types import generator
+
+STAND = 100
+"""Points that stand for a known class whose images are not at hand."""
+
+
+def compare(features: Float[Tensor, "n dim"], unit: bool) -> Float[Tensor, "n dim"]:
+    """Latents as they are compared: by direction, or as they are."""
+    return F.normalize(features, dim=1) if unit else features
+
+
+def known_sums(
+    encoder: Encoder[Any],
+    model: Model,
+    labelled: tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]] | None,
+    *,
+    unit: bool,
+    seed: int,
+) -> ClassSums:
+    """Known classes as k-means is to hold them: by latents of their images with labels, or by what is remembered."""
+    if labelled is None:
+        return known_from_statistics(encoder, model, unit=unit, seed=seed)
+    latents, labels = labelled
+    return sum_classes(compare(latents, unit), labels, len(model.classes))
+
+
+def sum_classes(latents: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], known: int) -> ClassSums:
+    """Known classes by their labelled images, in the space of comparison."""
+    return weigh(*means(latents, labels, known))
+
+
+def known_from_statistics(encoder: Encoder[Any], model: Model, *, unit: bool, seed: int) -> ClassSums:
+    """The classes of `model.recognisable` as they would be held, were their images at hand."""
+    assert model.known is not None
+    there = model.known.counts > 0
+    latents, labels = encoder.sample_known(model, STAND * there.long(), seed)
+    centres, _ = means(compare(latents, unit), labels, len(model.recognisable))
+    return weigh(centres, model.known.counts[there])
+
+
+def weigh(centres: Float[Tensor, "known dim"], counts: Int[Tensor, " known"]) -> ClassSums:
+    """Classes that so many images hold where they are."""
+    return ClassSums(counts[:, None] * centres, counts.to(centres))
+
+
+@torch.no_grad()
+def remeasure_means(model: Model, latents: Float[Tensor, "n dim"], labels: Int[Tensor, " n"]) -> Model:
+    """With the known classes' means and covariance where their images lie now."""
+    return replace(model, known=Statistics.of(latents, labels, len(model.classes)))
+
+
+@torch.no_grad()
+def shift_means(model: Model, before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"]) -> Model:
+    """With the known classes' means where they are guessed to lie now that the backbone has learnt: it took them along
+    as it took unlabelled images.
+    """
+    assert model.known is not None
+    there = (model.known.counts > 0)[:, None]
+    shift = drift(model.known.means, before, after, model.known.within_covariance.trace().sqrt().item())
+    return replace(model, known=model.known._replace(means=model.known.means + shift * there))
+
+
+def draw_normal(
+    centres: Float[Tensor, "known dim"],
+    within_covariance: Float[Tensor, "dim dim"],
+    counts: Int[Tensor, " known"],
+    seed: int,
+) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
+    """So many points of normal distributions that share a covariance; their means are exact. Labels count those of
+    which there are any.
+    """
+    centres, numbers = centres[counts > 0], counts[counts > 0]
+    values, vectors = torch.linalg.eigh(within_covariance.double())
+    root = (vectors * values.clamp(min=0).sqrt()).to(centres)
+    labels = torch.arange(len(numbers)).repeat_interleave(numbers)
+    noise = torch.randn(len(labels), len(within_covariance), generator=generator(seed, "drawn"))
+    noise -= means(noise, labels, len(numbers))[0][labels]
+    noise *= (numbers / (numbers - 1).clamp(min=1)).sqrt()[labels, None]
+    return centres[labels] + noise @ root.T, labels

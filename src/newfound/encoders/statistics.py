@@ -1,0 +1,127 @@
+"""Models of features: known classes are measured, and an adapter is made that suits the images at hand."""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from newfound.data.features import FeatureImages
+from newfound.encoders.known import draw_normal
+from newfound.encoders.pretend import fit_calibration
+from newfound.functional.axes import FEW, SHRINK, Moments, axes, class_moments, moments, power_normalised, together
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import Model, Pretrained, Statistics
+from newfound.networks.pretrained import PretrainedBackbone
+from newfound.types import seeded
+
+SHARPNESS = 10.0
+"""What the cosine to a class's mean is multiplied by to be a score: the adapter's unit latents have no scale."""
+
+
+def fit_statistics(labelled: FeatureImages, backbone: PretrainedBackbone, seed: int = 0) -> Model:
+    """What is known of labelled images, in a form that holds none of them."""
+    x, labels, classes = power_normalised(labelled.features()), labelled.listing.labels, labelled.listing.classes
+    statistics = Statistics.of(x, labels, len(classes))
+    adapter = new_adapter(moments(x), statistics.within_covariance, seed)
+    model = Model(
+        adapter,
+        backbone.size,
+        3,
+        classes,
+        pretrained=Pretrained(backbone, statistics),
+        calibration=fit_calibration(x, labels, seed),
+    )
+    return add_head(model, adapter, statistics)
+
+
+def unsupervised_model(unlabelled: FeatureImages, backbone: PretrainedBackbone, seed: int = 0) -> Model:
+    """The model of those who know nothing: no class, and axes of the images at hand."""
+    adapter = new_adapter(moments(power_normalised(unlabelled.features())), None, seed)
+    return Model(adapter, backbone.size, 3, (), pretrained=Pretrained(backbone))
+
+
+def refit_axes(
+    model: Model,
+    unlabelled: FeatureImages,
+    labelled: FeatureImages | None = None,
+    seed: int = 0,
+    shrink: float = SHRINK,
+) -> Model:
+    """The same knowledge, seen along the axes of the images that are to be told apart.
+
+    The known classes' own axes may not be those along which new ones differ. In two stages their means and covariance
+    stand for their images, and have the same axes.
+    """
+    _, (backbone, statistics) = parts(model)
+    if statistics is None:
+        return unsupervised_model(unlabelled, backbone, seed)
+    centres, within_covariance, counts = statistics
+    seen = moments(power_normalised(unlabelled.features()))
+    if labelled is not None:
+        seen = together(seen, moments(power_normalised(labelled.features())))
+    elif counts.any():
+        seen = together(seen, class_moments(centres, counts.to(centres), within_covariance))
+    return add_head(model, new_adapter(seen, within_covariance, seed, shrink), statistics)
+
+
+def new_adapter(
+    seen: Moments, within_covariance: Float[Tensor, "features features"] | None, seed: int, shrink: float = SHRINK
+) -> Adapter:
+    """An adapter that looks along the axes of what was seen; its weights are a function of the seed."""
+    found = axes(seen, FEW, within_covariance, shrink)
+    with seeded(seed, "adapter"):
+        adapter = Adapter(*found.matrix.shape)
+    adapter.aim(found)
+    return adapter
+
+
+@torch.no_grad()
+def add_head(model: Model, adapter: Adapter, statistics: Statistics) -> Model:
+    """The model with this adapter, and with head, means and covariance in its space, from the statistics alone.
+
+    The head scores by the angle to a class's mean; one that has none scores 0.
+    """
+    known = project(adapter, statistics)
+    head = nn.Linear(adapter.dim, len(model.classes))
+    head.weight.copy_(SHARPNESS * F.normalize(known.means, dim=1))
+    head.bias.zero_()
+    return replace(model, backbone=adapter, head=head, known=known)
+
+
+@torch.no_grad()
+def project(adapter: Adapter, statistics: Statistics) -> Statistics:
+    """About where classes lie among an adapter's latents, by where they lie among features.
+
+    Covariance and means are those of y = (x̂ − centre) · matrix over √mean ‖y‖² of their class: the adapter takes the
+    length out, which pulls classes together about so much.
+    """
+    told = (statistics.counts > 0)[:, None]
+    far = (statistics.means - adapter.centre) @ adapter.matrix
+    within_covariance = adapter.matrix.T @ statistics.within_covariance @ adapter.matrix
+    lengths = far.square().sum(1, keepdim=True) + within_covariance.trace()
+    centres = adapter.place(statistics.means) * told * (far.square().sum(1, keepdim=True) / lengths).sqrt()
+    scale = (lengths * told).sum() / told.sum().clamp(min=1)
+    counts = statistics.counts.clone()  # memory that two tensors share cannot be saved
+    return Statistics(centres, within_covariance / scale.clamp(min=1e-12), counts)
+
+
+@torch.no_grad()
+def sample_features(
+    model: Model, numbers: Int[Tensor, " known"], seed: int
+) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:
+    """Latents that stand for so many images of each known class, drawn along the adapter's axes, and bent by it as it
+    bends images. Labels count the classes of which there are any.
+    """
+    adapter, (_, statistics) = parts(model)
+    assert statistics is not None
+    wide = adapter.matrix.T @ statistics.within_covariance @ adapter.matrix
+    y, labels = draw_normal((statistics.means - adapter.centre) @ adapter.matrix, wide, numbers, seed)
+    return adapter.bent(y), labels
+
+
+def parts(model: Model) -> tuple[Adapter, Pretrained]:
+    """What a model of features has, and no other: `encoder_of` tells them apart."""
+    return cast("Adapter", model.backbone), cast("Pretrained", model.pretrained)

@@ -1,0 +1,69 @@
+"""What distances mean, learnt by pretending that known classes are new."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from newfound.encoders.pretend import Scores, calibrate, fit_calibration, outcome
+from newfound.functional.axes import FEW, axes, moments, power_normalised
+from newfound.functional.calibration import probability
+from newfound.types import generator
+from tests.encoders.features import embedded
+
+
+def test_pretending_equals_the_loop_along_all_directions_of_the_features():
+    random, labels = generator("faint"), torch.arange(90) % 6
+    kinds = torch.rand(6, 300, generator=random)
+    x = power_normalised(torch.rand(90, 300, generator=random) + 0.25 * kinds[labels])
+    scores = []
+    for turn in range(4):
+        random = generator(0, "pretend", turn)
+        rows = torch.randperm(90, generator=random)
+        y = torch.randperm(6, generator=random)[labels[rows]]
+        taught = (y < 3) & (torch.rand(90, generator=random) < 0.5)
+        seen, rest = x[rows].double(), torch.zeros(300, 300, dtype=torch.float64)
+        for label in range(3):
+            members = seen[taught & (y == label)]
+            for row in members - members.mean(0):
+                rest += torch.outer(row, row)
+        found = axes(moments(seen), FEW, rest / (int(taught.sum()) - 3))
+        u = F.normalize((seen - found.centre) @ found.matrix, dim=1).float()
+        scores.append(outcome(u, y.where(taught, -1), y, random))
+    expected, calibration = calibrate(scores), fit_calibration(x, labels)
+    assert calibration.right == pytest.approx(expected.right, rel=1e-3)
+    assert calibration.new == pytest.approx(expected.new, rel=1e-3)
+
+
+def test_scores_mean_something_also_where_all_was_right():
+    score, always = torch.rand(100, generator=generator("score")) + 0.5, torch.ones(100, dtype=torch.bool)
+    calibration = calibrate([Scores(score, always, -score, ~always)])
+    halfway, clear = probability(torch.tensor([0.0, 1.0]), calibration.right).tolist()
+    assert halfway < 0.85  # it was 98 % where images were clear
+    assert clear > 0.95
+    assert probability(torch.tensor([0.0, -1.0]), calibration.new).tolist() == pytest.approx(
+        [1 - halfway, 1 - clear], abs=1e-5
+    )
+
+
+def test_scores_that_few_images_have_or_that_say_nearer_is_worse_mean_nothing():
+    score = torch.randn(200, generator=generator("score"))
+    happened = torch.rand(200, generator=generator("happened")) < torch.sigmoid(3 * score)
+    assert calibrate([Scores(score, happened, score, happened)]) is not None
+    few = Scores(score[:99], happened[:99], score[:99], happened[:99])
+    assert calibrate([few]) is None
+    assert calibrate([few, few]) is not None  # rounds speak together
+    assert calibrate([Scores(score, ~happened, score, happened)]) is None
+    assert calibrate([Scores(score, happened, score, ~happened)]) is None
+
+
+@pytest.mark.parametrize(("classes", "each", "enough"), [(1, 30, False), (3, 30, False), (4, 30, True), (4, 1, False)])
+def test_of_few_classes_or_pictures_nothing_is_learnt_by_pretending(classes, each, enough):
+    images = embedded("few", range(classes), each=each)
+    assert (fit_calibration(power_normalised(images.features()), images.listing.labels) is not None) == enough
+
+
+def test_only_which_pictures_share_a_class_matters_to_pretending():
+    images = embedded("known", range(6), each=20, strong=0.6)
+    x, labels = power_normalised(images.features()), images.listing.labels
+    assert fit_calibration(x, 7 * labels + 3) == fit_calibration(x, labels)
+    assert fit_calibration(x, labels, seed=1) != fit_calibration(x, labels)

@@ -1,0 +1,106 @@
+"""The house is as its pages draw it, and no part of it is too long to read."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "newfound"
+
+FUNCTION, FILE = 50, 350
+"""Lines of a function, from `def` on, and of a file, at most."""
+
+LONG: dict[str, str] = {}
+"""Functions that may be longer ("file.py:name"), and why."""
+
+
+def read(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def drawn_layers():
+    """The layers of the page: lines of the first block, rooms on one line beside one another."""
+    (block,) = re.findall(r"## The rooms.*?```\n(.*?)```", read("docs/house.md"), re.DOTALL)
+    return [line.split(" │ ") for line in block.splitlines()]
+
+
+def enforced_layers():
+    """The layers that imports are held to."""
+    contracts = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["name"] == "Imports point one way"]
+    return [[name.removeprefix("newfound.") for name in layer.split(" | ")] for layer in layers]
+
+
+def described_rooms():
+    """The first column of the page's table."""
+    table = read("docs/house.md").partition("| room | holds |")[2].partition("\n\n")[0]
+    return [name.removesuffix(".py").removesuffix("/") for name in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)]
+
+
+def named_paths(text):
+    """Files and folders that a text names in its sentences, each with the line it stands in."""
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for line in prose.splitlines():
+        for word in re.findall(r"[\w./-]+", " ".join(re.findall(r"`([^`]+)`", line))):
+            if re.search(r"\.(?:py|md|toml)$|/$", word) and "NAME" not in word:
+                yield word, line
+
+
+def test_the_layers_that_are_drawn_are_those_that_are_enforced():
+    assert drawn_layers() == enforced_layers()
+
+
+def test_every_room_has_a_line_and_every_line_a_room():
+    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert sorted(described_rooms()) == sorted(there - {"__init__", "__main__"})
+    assert described_rooms() == [room for layer in drawn_layers() for room in layer]
+
+
+@pytest.mark.parametrize("page", ["docs/house.md", "CONTRIBUTING.md"])
+def test_every_file_and_folder_that_a_page_names_exists(page):
+    found = [*named_paths(read(page))]
+    assert found
+    for word, line in found:
+        room = re.match(r"\| `(\w+)/`", line)  # what a line says of a room is in it
+        places = [ROOT, SOURCE, *([SOURCE / room[1]] if room else [])]
+        assert any((place / word).exists() for place in places), f"{page}: {word}"
+
+
+def test_a_file_that_does_not_exist_would_be_noticed():
+    names = [
+        word for word, _ in named_paths("See `nowhere/lost.py` and `lost/`.\n```\n`drawn.py`\n```\n`a.b` in `NAME.py`")
+    ]
+    assert names == ["nowhere/lost.py", "lost/"]
+
+
+def functions(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+SOURCES = [pytest.param(path, id=str(path.relative_to(SOURCE))) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_no_function_is_longer_than_a_screen(path):
+    for function in functions(ast.parse(path.read_text(encoding="utf-8"))):
+        lines = function.end_lineno - function.lineno + 1
+        name = f"{path.relative_to(SOURCE).as_posix()}:{function.name}"
+        assert lines <= FUNCTION or name in LONG, f"{name} has {lines} lines: split it, or say in LONG why not"
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_a_long_file_says_why_at_its_top(path):
+    text = path.read_text(encoding="utf-8")
+    why = re.search(r"^Long, for \w+", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE)
+    lines = len(text.splitlines())
+    assert (lines > FILE) == bool(why), f"{lines} lines: split it, or say why not (“Long, for …”); short files need not"
+
+
+def test_every_exception_is_needed():
+    for name in LONG:
+        path, _, function = name.partition(":")
+        found = functions(ast.parse((SOURCE / path).read_text(encoding="utf-8")))
+        assert any(node.name == function and node.end_lineno - node.lineno >= FUNCTION for node in found), name
