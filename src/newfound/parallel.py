@@ -1,6 +1,7 @@
 """The only file that knows of several processes."""
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -78,7 +79,14 @@ def broadcast(module: nn.Module) -> None:
 
 
 def leave() -> None:
-    """Part from the other processes. Not before all have come here: who leaves early cuts the others' connections."""
+    """End the program where several processes train together; with one alone, do nothing.
+
+    Not before all have come here: who leaves early cuts the others' connections. And at once, as multiprocessing ends
+    its own processes: a thread of gloo's may have to let go of its last collective yet, needs the interpreter for that,
+    and aborts the process where that is shutting down (one exit in seven, on a busy machine).
+    """
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
-        dist.destroy_process_group()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
