@@ -307,6 +307,14 @@ def test_rows_of_a_method_that_trained_otherwise_are_not_mixed_with_others(count
         run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(1,))
 
 
+def test_rows_of_a_spacing_that_was_set_otherwise_are_not_mixed_with_others(counted, data, tmp_path, monkeypatch):
+    run.benchmark(smoke(), data, tmp_path, only=("spacing",), seeds=(0,))
+    recipe = methods.METHODS["spacing"]
+    monkeypatch.setitem(methods.METHODS, "spacing", replace(recipe, spacing=replace(recipe.spacing, whiten=0.5)))
+    with pytest.raises(InputError, match=r"another setting \(Spacing of spacing differ\)"):
+        run.benchmark(smoke(), data, tmp_path, only=("spacing",), seeds=(1,))
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -16,6 +16,7 @@ from newfound.data.splits import split_by_class
 from newfound.discovery.scoring import PIXELS
 from newfound.discovery.settings import StageOne
 from newfound.errors import InputError
+from newfound.methods import METHODS
 from newfound.types import generator
 
 
@@ -88,6 +89,25 @@ def test_every_row_is_measured_in_every_reading_it_has(ran):
         assert readings["spacing", seed] == {"k-means", "unit k-means", "prototypes"}
     assert rows[["accuracy", "macro accuracy", "nmi"]].stack().between(0, 1).all()
     assert (rows[rows["method"] == "spacing"]["seconds"] > 0).all()
+
+
+def test_a_row_of_a_rule_that_was_changed_since_is_run_again_and_takes_its_place(ran, tmp_path, monkeypatch):
+    path = tmp_path / ran.name
+    path.write_bytes(ran.read_bytes())
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(small.SETS, "tiny", lambda data, seed: tiny())
+    monkeypatch.setitem(evidence.PARTS, "tiny", evidence.Part("tiny", ("kmeans", "spacing"), (1,)))
+    monkeypatch.setattr(evidence, "learn_known", lambda *told: None)
+    made = [{"method": "spacing", "seed": 1, "reading": "unit k-means", "accuracy": 0.5}]
+    asked = []
+    monkeypatch.setattr(evidence, "run_row", lambda small, model, method, *told: asked.append(method) or made)
+    recipe = METHODS["spacing"]
+    monkeypatch.setitem(METHODS, "spacing", replace(recipe, spacing=replace(recipe.spacing, weight=2.0)))
+    evidence.evidence(None, tmp_path, only=["tiny"])
+    assert asked == ["spacing"]
+    rows = evidence.read(path)["rows"]
+    assert [row for row in rows if row["method"] == "spacing"] == [made[0] | {"rule": evidence.rule("spacing")}]
+    assert {row["method"] for row in rows} == {PIXELS, "kmeans", "spacing"}
 
 
 def test_results_say_how_they_were_made(ran):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from filelock import Timeout
 
-from newfound import cache, files, parallel
+from newfound import cache, files, methods, parallel
 from newfound.benchmark.run import Table, benchmark, found
 from newfound.benchmark.small import SETS, learn_known, run_row
 from newfound.benchmark.summary import cell, flat, interval, paired, spread
@@ -112,6 +112,7 @@ def _run_small(part: Part, data: Path | None, output: Path, seeds: Sequence[int]
                         log.info(f"{part.name}: {method}, seed {seed}.")
                         model = learn_known(small, seed, progress)
                         rows = run_row(small, model, method, seed, _titled(progress, f"{part.name} {seed}: {method}"))
+                        rows = [row | {"rule": rule(method)} for row in rows]
                         _add(path, _setting(part, small.stage, small.asked), rows)
             except Timeout:
                 log.info(f"{part.name}: {method}, seed {seed}: another process is at it.")
@@ -242,14 +243,27 @@ def _markdown(rows: pd.DataFrame) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows.itertuples(index=False))])
 
 
+def rule(method: str) -> str:
+    """A short name of all that can be chosen of a method on small sets: another choice, another name."""
+    if method == PIXELS:
+        return PIXELS
+    settings = methods.parse(method).settings()
+    return cache.key({name: settings[name] for name in ("own", "reading", "spacing")})
+
+
+def current(row: dict[str, Any]) -> bool:
+    """Whether a row is of the method as it is now; rows that do not say are taken to be."""
+    return "rule" not in row or row["rule"] == rule(row["method"])
+
+
 def _has(path: Path, method: str, seed: int) -> bool:
-    return any(row["method"] == method and row["seed"] == seed for row in read(path)["rows"])
+    return any((row["method"], row["seed"]) == (method, seed) and current(row) for row in read(path)["rows"])
 
 
 def _add(path: Path, setting: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with cache.lock(path.stem):
-        kept = read(path)["rows"]
+        kept = [row for row in read(path)["rows"] if current(row)]
         text = json.dumps({"setting": setting, "rows": [*kept, *rows]}, indent=1, ensure_ascii=False)
         files.write(path, text + "\n")
 

@@ -47,7 +47,8 @@ class Table:
     def row(self, method: str, seed: int) -> dict[str, Any]:
         """Everything that one row depends on."""
         budget = BUDGETS[self.budget]
-        own = {"method": method, "seed": seed, "weight": budget.weight(method)}
+        spacing = methods.parse(method).settings()["spacing"]
+        own = {"method": method, "seed": seed, "weight": budget.weight(method), "spacing": spacing}
         return self.setting() | own | {"training": budget.training(method).settings()}
 
     def setting(self) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def make_row(
     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
     budget = BUDGETS[which.budget]
     row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
-    results.add(row | {"command": which.command(name, seed)}, which.setting())
+    results.add(row | {"spacing": own["spacing"], "command": which.command(name, seed)}, which.setting())
     checkpoint.unlink(missing_ok=True)
 
 
@@ -198,6 +199,11 @@ class Results:
         differ += [f"λ of {name}" for name, row in rows.items() if row["weight"] != budget.weight(name)]
         differ += [
             f"training of {name}" for name, row in rows.items() if row["training"] != budget.training(name).settings()
+        ]
+        differ += [
+            f"Spacing of {name}"
+            for name, row in rows.items()
+            if "spacing" in row and row["spacing"] != methods.parse(name).settings()["spacing"]
         ]
         if differ:
             raise InputError(

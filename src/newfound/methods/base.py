@@ -1,9 +1,10 @@
 """Method: everything that happens to latents. Sum: several at once. Recipe: a published method, ready to build."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, final
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -160,6 +161,18 @@ class Recipe:
         """Whether it can discover with labelled images beside it (True) or without (False), and from features alone."""
         unfit = {True: "unused", False: "needed", None: ""}[labelled]
         return self.labelled != unfit and not (features and (self.pixels or self.maps))
+
+    def settings(self) -> dict[str, Any]:
+        """What can be chosen of it, as values that JSON can hold: how it trains, here and on few images, how it is
+        read, and how the Spacing in it is set.
+        """
+        own = self.training.at(self.own.epochs, self.own.rate, self.training.batch, self.own.schedule)
+        return {
+            "training": self.training.settings(),
+            "own": own.settings(),
+            "reading": self.reading,
+            "spacing": None if self.spacing is None else json.loads(json.dumps(asdict(self.spacing))),  # lists
+        }
 
 
 def chain(*recipes: Recipe) -> Recipe:
