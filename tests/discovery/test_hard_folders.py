@@ -71,11 +71,11 @@ DRAWINGS = tuple(f"{name}/{number}.png" for name in load_doodles("spare").listin
 GOOD = {*NAMES, *ODD, *SAME, *DRAWINGS}
 
 BAD = {
-    "noise.jpg": "not an image that Pillow knows",
+    "noise.jpg": "not an image of a kind that is read",
     "cut.jpg": "truncated",
     "torn.png": "damaged",
     "empty.png": "the file is empty",
-    "vast.png": "more than 89478485 pixels; scale it down",
+    "vast.png": "more pixels than can be read; scale it down",
     "gone.png": "No such file",
     "round.png": "Too many levels of symbolic links",
     "pipe.png": "neither a file nor a link to one",

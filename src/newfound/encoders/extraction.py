@@ -13,7 +13,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from newfound import cache
-from newfound.data.decoding import Box, attempt, configure_pillow, decode
+from newfound.data.decoding import Box, attempt, configure_pillow, count_cores, decode
 from newfound.data.features import FeatureImages, Store
 from newfound.data.listing import Listing
 from newfound.data.views import VIEWS, draw_numbers
@@ -111,7 +111,7 @@ def views(
 
 def ahead(work: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
     """Results in order, computed by threads that run at most so many items ahead."""
-    pool, pending = ThreadPoolExecutor(), deque[Future[Result]]()
+    pool, pending = ThreadPoolExecutor(count_cores()), deque[Future[Result]]()
     remaining = iter(items)
     try:
         for item in itertools.islice(remaining, most):
