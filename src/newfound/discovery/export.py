@@ -75,12 +75,13 @@ def _export_folders(now: Classes, place: Path, images: Path | None, link: bool) 
             for row in rows:
                 file, box = listing.files[row], listing.boxes[row]
                 target = place / folder / _free(file.stem, ".png" if box else file.suffix, used)
-                if box is not None:
-                    _cut(file, box, target)
-                elif link:
-                    target.symlink_to(os.path.abspath(file))  # noqa: PTH100 (keeps symlinks)
-                else:
-                    shutil.copy2(file, target)
+                with files.room_for(target, file.stat().st_size):
+                    if box is not None:
+                        _cut(file, box, target)
+                    elif link:
+                        target.symlink_to(os.path.abspath(file))  # noqa: PTH100 (keeps symlinks)
+                    else:
+                        shutil.copy2(file, target)
     except BaseException:  # half of the images would look like all, and be in the way of the next try
         for folder in folders:
             shutil.rmtree(place / folder, ignore_errors=True)

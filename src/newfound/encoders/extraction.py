@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from newfound import cache
+from newfound import cache, files
 from newfound.data.decoding import Box, attempt, configure_pillow, count_cores, decode
 from newfound.data.features import FeatureImages, Store
 from newfound.data.listing import Listing
@@ -64,7 +64,9 @@ def extract_features(
 
     def flush() -> None:
         if waiting:
-            store.add([*waiting], views(eye, waiting))
+            records = views(eye, waiting)
+            with files.room_for(cache.root() / "features", 2 * records.numel()):
+                store.add([*waiting], records)
             waiting.clear()
 
     with configure_pillow():
