@@ -448,7 +448,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"newfound: {console.printable(message, lines=True)}", file=sys.stderr)
+    print(f"newfound: {console.printable(message)}", file=sys.stderr)
     sys.exit(code)
 
 

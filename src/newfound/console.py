@@ -56,7 +56,7 @@ class PrintableFormatter(logging.Formatter):
     """Lines of a log that steer no terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As always; names in messages are quoted where they may hold the end of a line."""
+        """As always; where a message has several lines, names in it are quoted."""
         return printable(super().format(record), lines=True)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -402,6 +403,38 @@ def test_files_that_do_not_fit_together_are_read_one_after_the_other(tmp_path, m
     monkeypatch.setattr(decoding, "CONTENTS", Budget(3 * files[0].stat().st_size))
     assert not decode_all(files, 4)[1]
     assert max(most) == 3
+
+
+CROWD = """
+import sys
+from pathlib import Path
+from newfound.data import decoding
+
+def peak():
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
+
+files = sorted(Path(sys.argv[1]).iterdir())
+decoding.decode_all(files[-1:], 8)
+Path("/proc/self/clear_refs").write_text("5")
+before = peak()
+decoding.count_cores = lambda: 8
+decoding.MEMORY = decoding.Budget(100 << 20)
+pixels, _ = decoding.decode_all(files[:-1], 8)
+print(len(pixels), peak() - before)
+"""
+"""The mebibytes that eight threads take to read pictures of which one fits at a time; the last file is a small one."""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say their peak memory so")
+def test_many_threads_take_no_more_memory_than_they_share(tmp_path):
+    for number in range(16):
+        attack.large(2800)(tmp_path / f"{number:02}.png", np.random.default_rng(number))
+    save(tmp_path / "99.png", picture(0, 8, 8).convert("RGBA"))
+    done = subprocess.run([sys.executable, "-c", CROWD, tmp_path], capture_output=True, text=True, check=True)
+    read, taken = map(int, done.stdout.split())
+    assert read == 16
+    assert taken < 200
 
 
 def test_as_many_threads_read_as_cores_are_allowed(tmp_path, monkeypatch):

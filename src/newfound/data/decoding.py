@@ -1,12 +1,13 @@
 """Image files on disk become pixels in memory; what cannot be read is skipped with a reason, never fatal."""
 
+import ctypes
 import os
 import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Condition
@@ -30,6 +31,12 @@ FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 TILE_WIDTH, TILE_LENGTH = 322, 323
 """Tags of TIFF."""
+
+THREADS = 32
+"""Threads that read pictures, at most."""
+
+LARGE = 1 << 24
+"""Bytes that a picture takes whose memory is returned at once; of smaller ones each thread keeps what one took."""
 
 STRIP = 1 << 20
 """Pixels of a large picture that are converted at a time."""
@@ -104,8 +111,8 @@ def decode_all(
 
 
 def count_cores() -> int:
-    """Cores that this process may use, which may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    """Cores that this process may use, which may be fewer than the machine has; at most as many as are of use."""
+    return min(THREADS, len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
 
 
 @contextmanager
@@ -165,10 +172,31 @@ def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarra
         if isinstance(file, JpegImageFile):
             view = measure(file, box)
             scale = draft(file, (view.right - view.left) / (2 * size))
-        with MEMORY.take(weigh(file, scale)):
+        with room_for_pixels(file, weigh(file, scale)):
             file.load()
             view = view or measure(file, box)  # TIFF was turned upright just now, and must be before it is measured
             return render(file, view, scale, size)
+
+
+@contextmanager
+def room_for_pixels(file: ImageFile, weight: int) -> Iterator[None]:
+    """Have the memory to decode a picture; its pixels are gone afterwards. Waits until there is so much."""
+    with MEMORY.take(weight):
+        try:
+            yield
+        finally:
+            file.close()
+            if weight > LARGE:
+                return_memory()
+
+
+def return_memory() -> None:
+    """Give the system what was freed: glibc keeps it for each thread that once asked, so that many threads would hold
+    many large pictures that nobody needs any more.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # other C libraries need no such thing
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 class View(NamedTuple):

@@ -259,7 +259,9 @@ def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
 def read_csv(source: Path | TextIO) -> pd.DataFrame:
     """A table that `format_csv` wrote, with names and words as they were: 007 and NA are words, where words stand."""
     table = pd.read_csv(source, dtype=str, keep_default_na=False)
-    return table.apply(lambda column: column.map(restore) if column.name in TEXT else pd.to_numeric(column))
+    for name in table.columns:
+        table[name] = table[name].map(restore) if name in TEXT else pd.to_numeric(table[name])
+    return table
 
 
 def neutralise(text: str) -> str:
