@@ -1,5 +1,8 @@
 """What a person sees of a command."""
 
+import logging
+import unicodedata
+
 import pandas as pd
 import pytest
 from rich.cells import cell_len
@@ -42,6 +45,45 @@ def test_the_first_column_stands_on_one_line_and_a_table_without_rows_has_its_he
     long = "pairs+spacing:aligned and more than twelve letters"
     assert long in printed(capsys, monkeypatch, 60, pd.DataFrame({"method": [long], "paper": ["a word " * 20]}))
     assert "coherence" in printed(capsys, monkeypatch, 80, SUMMARY[:0])
+
+
+STEERING = (
+    *("\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\r", "\n", "\t", "\x00", "\x08", "\x7f", "\x85"),
+    *("\u2028", "\u202e", "\u2067", "\u200f", "\u061c", "\udcff"),
+)
+"""What would colour, move or turn what a terminal shows, or cannot be written."""
+
+
+def raw(text):
+    """The signs in a text that steer, but for ends of lines."""
+    return {sign for sign in text if sign != "\n" and unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+
+
+@pytest.mark.parametrize("sign", STEERING)
+def test_no_name_steers_the_terminal(capsys, monkeypatch, sign):
+    name = f"a{sign}b"
+    console.say(name)
+    said = capsys.readouterr().out
+    assert said == f"a{ascii(sign)[1:-1]}b\n"
+    shown = printed(capsys, monkeypatch, 80, pd.DataFrame({"class": pd.Series([name], dtype=object), "size": [1]}))
+    assert not raw(shown)
+    assert len(shown.splitlines()) == 6, "a name ends no line"
+    with console.show_progress():
+        logging.getLogger("newfound").info(f"Seen: {name}")
+    assert not raw(capsys.readouterr().err)
+
+
+def test_names_of_all_the_world_are_printed_as_they_are():
+    for name in (
+        "Καβούρι 蟹 🦀",
+        "é e\u0301",
+        "شقائق\u200cالنعمان",
+        "👨\u200d👩\u200d👧",
+        "full\u3000width",
+        "a\xa0b",
+        "\\n",
+    ):
+        assert console.printable(name) == name
 
 
 def test_of_several_processes_the_first_talks(capsys, monkeypatch):

@@ -49,6 +49,12 @@ def named_paths(text):
                 yield word, line
 
 
+def test_images_are_opened_by_format_never_by_what_a_file_says_it_is():
+    for path in sorted(SOURCE.rglob("*.py")):
+        for call in re.findall(r"Image\.open\((.*)", path.read_text(encoding="utf-8")):
+            assert "formats=" in call, f"{path}: {call}"
+
+
 def test_the_layers_that_are_drawn_are_those_that_are_enforced():
     assert drawn_layers() == enforced_layers()
 

@@ -448,7 +448,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"newfound: {message}", file=sys.stderr)
+    print(f"newfound: {console.printable(message)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.progress import TaskID
+
+STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control signs, ends of lines, marks that turn the direction of writing (with which a name may pretend to be another),
+and bytes of names that are no text.
+"""
 
 WORD = 12
 """Letters of a word that is never broken in a table."""
@@ -39,10 +45,25 @@ def first() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def printable(text: str, *, lines: bool = False) -> str:
+    """Text that steers no terminal, whatever names are in it: what moves, colours or turns what is written, ends a line
+    or is no text at all, is written as Python would. Where `lines` are our own, these stay.
+    """
+    return STEERING.sub(lambda sign: sign[0] if lines and sign[0] == "\n" else ascii(sign[0])[1:-1], text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Lines of a log that steer no terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As always; where a message has several lines, names in it are quoted."""
+        return printable(super().format(record), lines=True)
+
+
 def say(text: str) -> None:
     """Print a line to a person."""
     if first():
-        print(text)
+        print(printable(text))
 
 
 def table(rows: "DataFrame", title: str) -> None:
@@ -53,9 +74,9 @@ def table(rows: "DataFrame", title: str) -> None:
 
     if not first():
         return
-    console, table = Console(emoji=False), Table(title=title)
-    text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
-    columns = [[str(column), *text[column]] for column in text.columns]
+    console, table = Console(emoji=False), Table(title=printable(title))
+    text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else printable(str(value)))
+    columns = [[printable(str(column)), *text[column]] for column in text.columns]
     sides: list[Literal["left", "right"]] = [
         "right" if rows[column].dtype.kind in "if" else "left" for column in rows.columns
     ]
@@ -92,6 +113,7 @@ def show_progress() -> Iterator[Progress]:
 
     console = Console(stderr=True, quiet=not first(), emoji=False)
     handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
+    handler.setFormatter(PrintableFormatter())
     log = logging.getLogger("newfound")
     log.setLevel(logging.INFO)
     log.addHandler(handler)

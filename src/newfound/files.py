@@ -1,10 +1,14 @@
-"""Files appear whole or not at all."""
+"""Files appear whole or not at all, and a kill leaves nothing beside them."""
 
+import errno
 import os
+import re
 import secrets
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -12,11 +16,16 @@ from torch import Tensor
 
 from newfound.errors import InputError
 
+ENDING = ".newfound"
+TEMPORARY = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(ENDING)}", re.DOTALL)
+"""What a file is called that is not whole yet, where it must have a name."""
+
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader, or a crash, never meets half of it."""
-    with writing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    data = content.encode() if isinstance(content, str) else content
+    with writing(path, len(data)) as file:
+        file.write(data)
 
 
 def check_writable(folder: Path) -> None:
@@ -30,19 +39,107 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, bit by bit, that appears when all is written."""
+def writing(path: Path, needed: int | None = None) -> Iterator[IO[bytes]]:
+    """A file to write to, bit by bit, that appears when all is written; `needed` bytes, where that is known.
+
+    Until then it has no name, where the system knows such files, so that whoever is killed leaves nothing. Elsewhere,
+    and from its first name to its own, it has one that `clear_stale` knows.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    clear_stale(path.parent, path.name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ENDING}")
     try:
-        with temporary.open("xb") as file:  # not by mkstemp: who may read it is for the umask to say
+        with room_for(path, needed), _open_unnamed(path.parent) or _open_named(temporary) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            if os.fstat(file.fileno()).st_nlink == 0:
+                unnamed = f"/proc/self/fd/{file.fileno()}"
+                os.link(unnamed, temporary, src_dir_fd=file.fileno(), follow_symlinks=True)  # fd: else it follows none
+            if sys.platform == "win32":
+                file.close()  # there only what nobody has open can be renamed
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def room_for(path: Path, needed: int | None = None) -> Iterator[None]:
+    """Say of a disk that is full which file did not fit, how many bytes it needs, and how many there are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = format_bytes(shutil.disk_usage(path.parent).free)
+        wish = (
+            f"It needs {format_bytes(needed)}, and {free} are free" if needed else f"{free} are free, and it needs more"
+        )
+        raise InputError(
+            f"{path} cannot be written: {error.strerror}. {wish}. Make room, then give the same command again."
+        ) from error
+
+
+def format_bytes(count: int) -> str:
+    """A number of bytes for people."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def clear_stale(folder: Path, name: str | None = None) -> None:
+    """Take away what writers of a file, or of all in a folder, have left who were killed; that of the living stays."""
+    for place in [*folder.glob(f".*{ENDING}")]:
+        named = TEMPORARY.fullmatch(place.name)
+        if named and name in (None, named["name"]) and place.is_file() and not _is_written(place):
+            with suppress(PermissionError):
+                place.unlink(missing_ok=True)
+
+
+def _open_unnamed(folder: Path) -> IO[bytes] | None:
+    """A file that has no name yet; None where there are no such files."""
+    if sys.platform != "linux" or not os.access("/proc/self/fd", os.X_OK):
+        return None
+    try:
+        file = os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666), "wb")
+    except OSError:  # not every file system has them
+        return None
+    _lock(file)
+    return file
+
+
+def _open_named(place: Path) -> IO[bytes]:
+    """A new file, which is locked until it is closed. Not by mkstemp: who may read it is for the umask to say."""
+    while True:
+        file = place.open("xb")
+        if _lock(file) and not os.fstat(file.fileno()).st_nlink:  # somebody took it for stale just before
+            file.close()
+            continue
+        return file
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Hold a file until it is closed, in whatever way; whether this system knows how, and nobody else does."""
+    if sys.platform == "win32":  # what is open there cannot be taken away
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_written(place: Path) -> bool:
+    """Whether somebody may still be writing to a file."""
+    try:
+        with place.open("rb") as file:
+            return sys.platform != "win32" and not _lock(file)
+    except OSError:
+        return True
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:

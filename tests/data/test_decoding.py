@@ -1,15 +1,23 @@
 """What becomes of a picture between the disk and memory, and of files that are none."""
 
+import contextlib
 import os
+import subprocess
 import sys
+import threading
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
+from scripts import attack
 
-from newfound.data.decoding import Box, decode, decode_all, measure_side
+from newfound.data import decoding
+from newfound.data.decoding import Box, Budget, decode, decode_all, measure_side
 from newfound.errors import InputError
 from tests.data.pictures import picture, save
 
@@ -221,7 +229,7 @@ def circular(path):
     ("name", "make", "reason"),
     [
         ("empty.jpg", lambda path: path.touch(), "the file is empty"),
-        ("text.jpg", lambda path: path.write_text("a shopping list"), "not an image that Pillow knows"),
+        ("text.jpg", lambda path: path.write_text("a shopping list"), "not an image of a kind that is read"),
         ("photo.heic", lambda path: path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(99)), "save it as JPEG or PNG"),
         ("cut.jpg", truncated, "truncated"),
         ("cut.png", truncated, "truncated"),
@@ -231,14 +239,19 @@ def circular(path):
         ("link.png", dangling, "No such file"),
         ("loop.png", circular, "Too many levels of symbolic links"),
         ("pipe.png", os.mkfifo, "neither a file nor a link to one"),
-        ("bomb.png", lambda path: save(path, picture(0, 1, 101)), "more than 100 pixels; scale it down"),
-        ("great bomb.png", lambda path: save(path, picture(0, 1, 1001)), "more than 100 pixels; scale it down"),
+        (
+            "bomb.png",
+            lambda path: save(path, picture(0, 9, 12)),
+            "9 × 12 pixels are more than can be read; scale it down",
+        ),
+        ("great bomb.png", lambda path: save(path, picture(0, 1, 1001)), "more pixels than can be read; scale it down"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_skipped_with_its_reason(tmp_path, monkeypatch, capfd, name, make, reason):
     make(tmp_path / name)
     save(tmp_path / "good.png", picture(1, 4, 4))
     if "bomb" in name:
+        monkeypatch.setattr(decoding, "MEMORY", Budget(100 * decoding.PIXEL))
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     pixels, reasons = decode_all([tmp_path / name, tmp_path / "good.png"], 4)
     assert reasons.keys() == {0}
@@ -256,8 +269,10 @@ def test_the_side_of_a_picture_is_its_shorter_one_and_nobody_waits_for_a_pipe(tm
 
 
 def test_a_picture_too_large_to_be_read_has_no_side(tmp_path, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    monkeypatch.setattr(decoding, "MEMORY", Budget(100 * decoding.PIXEL))
+    assert measure_side(save(tmp_path / "good.png", picture(0, 10, 10))) == 10
     assert measure_side(save(tmp_path / "bomb.png", picture(0, 11, 11))) is None
+    assert measure_side(save(tmp_path / "drafted.jpg", picture(0, 16, 16))) == 16
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
@@ -275,6 +290,213 @@ def test_a_warning_about_metadata_does_not_cost_the_picture(tmp_path):
     pixels, reasons = decode_all([path], 4)
     assert len(pixels) == 1
     assert not reasons
+
+
+def test_an_eps_called_png_starts_no_ghostscript(tmp_path, monkeypatch):
+    stub, marker = tmp_path / "gs", tmp_path / "started"
+    stub.write_text(f"#!/bin/sh\ntouch '{marker}'\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # it may have looked for one before
+    path = tmp_path / "drawing.png"
+    path.write_bytes(attack.EPS)
+    with contextlib.suppress(OSError), Image.open(path) as file:  # what the stub writes is no picture
+        file.load()
+    assert marker.exists(), "Pillow would start it"
+    marker.unlink()
+    _, reasons = decode_all([path], 4)
+    assert "not an image of a kind that is read" in reasons[0]
+    assert measure_side(path) is None
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kind", ["tga", "dds", "pcx", "sgi", "msp", "qoi", "jp2"])
+def test_pillow_s_other_formats_are_not_read_whatever_a_file_is_called(tmp_path, kind):
+    image = picture(0, 16, 16).convert("1" if kind == "msp" else "RGB")
+    path = save(tmp_path / f"image.{kind}", image).rename(tmp_path / "image.png")
+    Image.open(path).load()
+    assert "not an image of a kind that is read" in decode_all([path], 4)[1][0]
+
+
+@pytest.mark.parametrize("kind", ["avif", "bmp", "gif", "jfif", "jpg", "pgm", "png", "ppm", "tiff", "webp"])
+def test_every_format_of_ours_is_read_whatever_a_file_is_called(tmp_path, kind):
+    image = Image.new("L" if kind == "pgm" else "RGB", (16, 16), "white")
+    path = save(tmp_path / f"image.{kind}", image).rename(tmp_path / "image.heic")
+    assert (decode(path.read_bytes(), 4) > 250).all()
+
+
+def test_a_jpeg_that_holds_several_pictures_shows_its_first(tmp_path):
+    path = save(
+        tmp_path / "stereo.mpo", Image.new("RGB", (8, 8), "white"), save_all=True, append_images=[picture(0, 8, 8)]
+    )
+    assert (decode(path.read_bytes(), 4) > 250).all()
+
+
+def test_a_file_of_5_gb_is_told_and_not_read(tmp_path, monkeypatch):
+    path = save(tmp_path / "vast.png")
+    os.truncate(path, 5 << 30)  # sparse: it takes no room
+    monkeypatch.setattr(type(path), "read_bytes", lambda file: pytest.fail("it was read"))
+    _, reasons = decode_all([path], 4)
+    assert reasons == {0: "a file of 5120 MiB; 256 are read at most; scale it down"}
+    assert measure_side(path) is None
+
+
+def test_who_shares_a_budget_never_has_more_than_it_and_nobody_waits_for_ever():
+    budget, lock, held, most = Budget(100), threading.Lock(), [0], []
+
+    def work(amount):
+        with budget.take(amount):
+            with lock:
+                held[0] += amount
+                most.append(held[0])
+            time.sleep(0.001)
+            with lock:
+                held[0] -= amount
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, [1, 100, 30, 60, 5, 99, 50, 50] * 10))
+    assert len(most) == 80
+    assert 60 < max(most) <= 100
+    with contextlib.suppress(ValueError), budget.take(100):
+        raise ValueError
+    with budget.take(100):
+        pass
+
+
+def test_pictures_that_do_not_fit_together_are_decoded_one_after_the_other(tmp_path, monkeypatch):
+    files = [save(tmp_path / f"{row}.png", picture(row, 40, 40)) for row in range(12)]
+    inside, most, lock, flatten = [0], [], threading.Lock(), decoding.flatten
+
+    def watched(image):
+        with lock:
+            inside[0] += 1
+            most.append(inside[0])
+        time.sleep(0.005)
+        with lock:
+            inside[0] -= 1
+        return flatten(image)
+
+    monkeypatch.setattr(decoding, "flatten", watched)
+    monkeypatch.setattr(decoding, "count_cores", lambda: 8)
+    monkeypatch.setattr(decoding, "MEMORY", Budget(2 * 40 * 40 * decoding.PIXEL))
+    pixels, reasons = decode_all(files, 4)
+    assert len(pixels) == 12
+    assert not reasons
+    assert max(most) == 2
+
+
+def test_files_that_do_not_fit_together_are_read_one_after_the_other(tmp_path, monkeypatch):
+    files = [save(tmp_path / f"{row}.bmp", picture(row, 40, 40)) for row in range(12)]
+    inside, most, lock = [0], [], threading.Lock()
+
+    def watched(content, size, box):
+        with lock:
+            inside[0] += 1
+            most.append(inside[0])
+        time.sleep(0.005)
+        with lock:
+            inside[0] -= 1
+        return np.zeros((size, size, 3), np.uint8)
+
+    monkeypatch.setattr(decoding, "decode", watched)
+    monkeypatch.setattr(decoding, "count_cores", lambda: 8)
+    monkeypatch.setattr(decoding, "CONTENTS", Budget(3 * files[0].stat().st_size))
+    assert not decode_all(files, 4)[1]
+    assert max(most) == 3
+
+
+CROWD = """
+import sys
+from pathlib import Path
+from newfound.data import decoding
+
+def peak():
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
+
+files = sorted(Path(sys.argv[1]).iterdir())
+decoding.decode_all(files[-1:], 8)
+Path("/proc/self/clear_refs").write_text("5")
+before = peak()
+decoding.count_cores = lambda: 8
+decoding.MEMORY = decoding.Budget(100 << 20)
+pixels, _ = decoding.decode_all(files[:-1], 8)
+print(len(pixels), peak() - before)
+"""
+"""The mebibytes that eight threads take to read pictures of which one fits at a time; the last file is a small one."""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say their peak memory so")
+def test_many_threads_take_no_more_memory_than_they_share(tmp_path):
+    for number in range(16):
+        attack.large(2800)(tmp_path / f"{number:02}.png", np.random.default_rng(number))
+    save(tmp_path / "99.png", picture(0, 8, 8).convert("RGBA"))
+    done = subprocess.run([sys.executable, "-c", CROWD, tmp_path], capture_output=True, text=True, check=True)
+    read, taken = map(int, done.stdout.split())
+    assert read == 16
+    assert taken < 200
+
+
+def test_as_many_threads_read_as_cores_are_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 6})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    asked = []
+
+    class Watched(ThreadPoolExecutor):
+        def __init__(self, workers=None):
+            asked.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr(decoding, "ThreadPoolExecutor", Watched)
+    decode_all([save(tmp_path / "image.png")], 4)
+    assert asked == [3]
+
+
+def test_a_jpeg_too_large_to_be_decoded_whole_is_decoded_small(tmp_path, monkeypatch):
+    path = save(tmp_path / "large.jpg", smooth(2, 640, 480))
+    plain = decode(path.read_bytes(), 16)
+    monkeypatch.setattr(decoding, "MEMORY", Budget(4 * 640 * 480))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200_000)  # Pillow warns from here on
+    pixels, reasons = decode_all([path, save(tmp_path / "large.png", smooth(2, 640, 480))], 16)
+    assert (pixels[0].permute(1, 2, 0).numpy() == plain).all()
+    assert reasons == {1: "640 × 480 pixels are more than can be read; scale it down"}
+
+
+def test_a_progressive_jpeg_has_all_its_coefficients_in_memory_however_small_it_is_decoded(tmp_path):
+    path = save(tmp_path / "large.jpg", smooth(2, 640, 480), progressive=True, subsampling="4:4:4")
+    with decoding.open_image(path) as file:
+        assert decoding.weigh(file, decoding.draft(file, 8)) == 2 * 3 * 640 * 480 + decoding.PIXEL * 80 * 60
+
+
+def tiled(side, tile):
+    """A white TIFF in one tile."""
+    data = zlib.compress(b"\xff" * tile**2)
+    tags = {256: side, 257: side, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 8, 325: len(data)}
+    return attack.tiff(tags, data)
+
+
+def test_a_tile_larger_than_its_picture_counts(tmp_path, monkeypatch):
+    path = tmp_path / "tile.tif"
+    path.write_bytes(tiled(16, 16))
+    assert not decode_all([path], 4)[1]
+    path.write_bytes(tiled(16, 512))
+    monkeypatch.setattr(decoding, "MEMORY", Budget(1 << 20))
+    assert "16 × 16 pixels are more than can be read" in decode_all([path], 4)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [("RGBA", "png"), ("LA", "png"), ("P", "png"), ("1", "png"), ("L", "png"), ("CMYK", "tif"), ("I;16", "png")],
+)
+def test_converted_strip_by_strip_a_picture_looks_as_if_converted_at_once(tmp_path, monkeypatch, mode, suffix):
+    image = picture(8, 30, 50).convert("RGBA")
+    image.putalpha(picture(9, 30, 50).convert("L"))
+    deep = Image.fromarray(np.asarray(image)[..., 0].astype(np.uint16) * 257)
+    options = {"transparency": 3} if mode == "P" else {}
+    path = save(tmp_path / f"image.{suffix}", deep if mode == "I;16" else image.convert(mode), **options)
+    whole = decode(path.read_bytes(), 20)
+    monkeypatch.setattr(decoding, "STRIP", 7 * 30)
+    assert (decode(path.read_bytes(), 20) == whole).all()
 
 
 def test_many_pictures_keep_the_order_of_their_files(tmp_path):

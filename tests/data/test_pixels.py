@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_used_is_refused_with_what_was_found(tmp_path, l
         (True, broken, "Found: 'whelk/0.jpg': the file is empty, 'whelk/1.jpg': the file is empty, 'whelk/2.jpg"),
         (True, broken, "'whelk/2.jpg': the file is empty and 2 more."),
         (False, all_broken, "None of the 5 images"),
-        (False, all_broken, "Found: '0.jpg': not an image that Pillow knows"),
+        (False, all_broken, "Found: '0.jpg': not an image of a kind that is read"),
         (False, all_broken, "and 2 more"),
     ],
 )

@@ -99,7 +99,7 @@ def test_long_names_are_cut_where_a_file_system_ends(found, tmp_path):
 def test_where_an_image_cannot_be_written_nothing_is_left(found, tmp_path):
     (tmp_path / "images" / "1" / "21.png").write_text("no image")
     boxes = (None,) * 43 + (Box(1, 2, 3, 4),)
-    with pytest.raises(OSError, match="identify"):
+    with pytest.raises(InputError, match="can be read no more: not an image"):
         export(classes(replace(found, listing=replace(found.listing, boxes=boxes))), "folders", tmp_path / "out")
     assert [*(tmp_path / "out").iterdir()] == []
 

@@ -70,6 +70,25 @@ def test_overwriting_leaves_nothing_that_could_be_taken_for_the_new_run_s(tmp_pa
     assert config(tmp_path)["discover"]["seed"] == 1
 
 
+@pytest.mark.parametrize("how", ["overwrite", "resume"])
+def test_what_was_being_written_when_a_run_was_killed_goes_when_it_goes_on_or_begins_anew(tmp_path, how):
+    work(tmp_path)
+    stale = [tmp_path / ".metrics.csv.0123456789abcdef.newfound", tmp_path / "model" / ".m.0123456789abcdef.newfound"]
+    for place in stale:
+        files.write(place, "half")
+    with pytest.raises(InputError, match="already holds a run"):
+        refuse(tmp_path, "pretrain", SETTINGS, overwrite=False, resume=False)
+    assert all(place.exists() for place in stale), "nobody asked to write here"
+    refuse(tmp_path, "pretrain", SETTINGS, overwrite=how == "overwrite", resume=how == "resume")
+    assert not any(place.exists() for place in stale)
+
+
+def test_a_folder_in_which_a_run_was_killed_at_its_first_file_is_as_empty(tmp_path):
+    (tmp_path / ".config.toml.0123456789abcdef.newfound").touch()
+    refuse(tmp_path, "discover", SETTINGS, overwrite=False, resume=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_finished_work_has_no_checkpoint_even_when_it_was_stopped_between_the_two(tmp_path):
     work(tmp_path, "discovery.json", task="discover")
     assert not list(tmp_path.glob(f"*{CHECKPOINT}"))

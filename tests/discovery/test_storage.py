@@ -15,7 +15,7 @@ from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Compared, Found
 from newfound.discovery.journal import add_edits
 from newfound.discovery.storage import locate, read_run, write_found, write_tables
-from newfound.discovery.tables import tabulate_assignments, tabulate_classes
+from newfound.discovery.tables import read_csv, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError
 from newfound.functional.counting import Candidate
 from newfound.training.moments import Moment
@@ -78,7 +78,7 @@ def test_what_people_said_is_read_again_and_tables_are_of_that(tmp_path):
     assert edits == said
     now = classes(loaded, edits)
     for name, table in ((storage.ASSIGNMENTS, tabulate_assignments(now)), (storage.CLASSES, tabulate_classes(now))):
-        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / name, keep_default_na=False), table)
+        pd.testing.assert_frame_equal(read_csv(tmp_path / name), table)
 
 
 def test_nan_in_what_spoke_for_a_number_is_read_again(tmp_path):

@@ -8,18 +8,26 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from newfound.data.decoding import Box
 from newfound.discovery.edits import Edit, classes
+from newfound.discovery.export import tabulate
 from newfound.discovery.found import Clusters
 from newfound.discovery.tables import (
+    TEXT,
     UNSURE,
     format_csv,
     judge,
     judge_others,
     measure,
+    neutralise,
+    read_csv,
+    restore,
     tabulate_assignments,
     tabulate_classes,
+    tabulate_history,
     tabulate_predictions,
 )
 from tests.discovery.made import CALIBRATION, CAT, FIRST, PLACES, SECOND, THIRD, make_found
@@ -273,6 +281,52 @@ def test_boxes_and_groups_are_told_wherever_an_image_is(found):
     for text in tabulate_classes(now)["exemplar"]:
         row = int(text.split(".")[0])
         assert text == (f"{row}.png at x={row}, y=2" if row % 2 else f"{row}.png")
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "-", "'=1+1", "''-", '=cmd|" /C calc"!A0')
+"""Text that a spreadsheet would run, or once it has dropped an apostrophe."""
+
+HARMLESS = ("", "a", "a=b", "'", "''", "'tis", " =1", "007", "NA", "nan", "1e5", "new-1", "ü+")
+
+
+def test_no_cell_of_text_begins_as_a_formula_does_and_numbers_stay_numbers():
+    table = pd.DataFrame({"path": FORMULAS, "class": FORMULAS[::-1], "number": -1, "distance": -0.5})
+    head, *rows = csv.reader(io.StringIO(format_csv(table), newline=""))
+    assert head == ["path", "class", "number", "distance"]
+    for path, name, *numbers in rows:
+        assert path[0] == name[0] == "'"
+        assert numbers == ["-1", "-0.5"]
+    harmless = format_csv(pd.DataFrame({"path": HARMLESS}))
+    assert [*csv.reader(io.StringIO(harmless))][1:] == [[name] if name else [""] for name in HARMLESS]
+
+
+def test_a_table_is_read_back_with_the_very_words(tmp_path):
+    words = [*FORMULAS, *HARMLESS]
+    table = pd.DataFrame({"path": words, "x": [math.nan, *range(1, len(words))], "class": words[::-1], "number": -2})
+    path = tmp_path / "table.csv"
+    path.write_bytes(format_csv(table).encode())
+    back = read_csv(path)
+    assert back["path"].tolist() == words
+    assert back["class"].tolist() == words[::-1]
+    pd.testing.assert_frame_equal(back[["x", "number"]], table[["x", "number"]])
+
+
+@given(st.text())
+def test_any_text_is_restored_and_none_begins_as_a_formula(word):
+    assert restore(neutralise(word)) == word
+    assert neutralise(word)[:1] not in tuple("=+-@\t\r")
+
+
+def test_every_column_of_words_is_known_to_be_one(found):
+    for table in (tabulate(classes(found)), tabulate_classes(classes(found))):
+        words = {*table.select_dtypes(exclude="number")}
+        assert words <= TEXT
+
+
+def test_the_table_of_epochs_has_no_seconds_which_no_run_repeats(found):
+    history = ({"epoch": 1.0, "pull": 0.5, "seconds": 3.2}, {"epoch": 2.0, "pull": 0.4, "seconds": 3.1})
+    assert tabulate_history(replace(found, history=history)).to_dict("list") == {"epoch": [1, 2], "pull": [0.5, 0.4]}
+    assert list(tabulate_history(replace(found, history=()))) == ["epoch"]
 
 
 @pytest.mark.parametrize("header", [True, False])

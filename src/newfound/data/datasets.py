@@ -37,7 +37,7 @@ def load_doodles(group: str) -> Images:
     index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     side, drawings, classes = index["side"], index["drawings"], index["groups"][group]
     with (folder / f"{group}.webp").open("rb") as file:
-        mosaic = np.asarray(Image.open(file).getchannel(0))  # WebP has no grey: three equal channels
+        mosaic = np.asarray(Image.open(file, formats=["WEBP"]).getchannel(0))  # WebP has no grey: three equal channels
     tiles = mosaic.reshape(len(classes), side, drawings, side).swapaxes(1, 2)
     return arrays(
         tiles.reshape(-1, side, side),

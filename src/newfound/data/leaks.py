@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from newfound.data.collection import Collection
+from newfound.data.decoding import check_file
 from newfound.data.listing import check_folder, find_images
 from newfound.errors import InputError, shorten
 
@@ -57,9 +58,9 @@ def list_readable(root: str | Path) -> list[Path]:
 
 
 def file_size(path: Path) -> int:
-    """Bytes in a file; 0 where it has vanished meanwhile."""
-    with suppress(OSError):
-        return path.stat().st_size
+    """Bytes in a file; 0 where it has vanished meanwhile, or is none that would be read."""
+    with suppress(OSError, ValueError):
+        return check_file(path)
     return 0
 
 

@@ -13,7 +13,7 @@ from PIL import ExifTags, Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
 from newfound import files
-from newfound.data.decoding import Box, configure_pillow
+from newfound.data.decoding import MEMORY, Box, configure_pillow, explain, open_image, weigh
 from newfound.discovery.edits import Classes
 from newfound.discovery.storage import locate
 from newfound.discovery.tables import ALGORITHM, WORDS, format_csv, tabulate_assignments
@@ -75,12 +75,13 @@ def _export_folders(now: Classes, place: Path, images: Path | None, link: bool) 
             for row in rows:
                 file, box = listing.files[row], listing.boxes[row]
                 target = place / folder / _free(file.stem, ".png" if box else file.suffix, used)
-                if box is not None:
-                    _cut(file, box, target)
-                elif link:
-                    target.symlink_to(os.path.abspath(file))  # noqa: PTH100 (keeps symlinks)
-                else:
-                    shutil.copy2(file, target)
+                with files.room_for(target, file.stat().st_size):
+                    if box is not None:
+                        _cut(file, box, target)
+                    elif link:
+                        target.symlink_to(os.path.abspath(file))  # noqa: PTH100 (keeps symlinks)
+                    else:
+                        shutil.copy2(file, target)
     except BaseException:  # half of the images would look like all, and be in the way of the next try
         for folder in folders:
             shutil.rmtree(place / folder, ignore_errors=True)
@@ -154,12 +155,17 @@ def _cut(file: Path, box: Box, target: Path) -> None:
     """What is in a box, as a picture of its own: a pixel at least. As in `decode`, the box is measured in the upright
     image, and cut off where that ends.
     """
-    with configure_pillow(), Image.open(file) as image:
-        upright = ImageOps.exif_transpose(image)
-        left, right = _ends(box.x, box.width, upright.width)
-        upper, lower = _ends(box.y, box.height, upright.height)
-        cut = upright.crop((left, upper, right, lower))
-        (cut.convert("RGB") if cut.mode in ("CMYK", "YCbCr") else cut).save(target)  # PNG knows no such colours
+    try:
+        with configure_pillow(), open_image(file) as image, MEMORY.take(weigh(image)):
+            upright = ImageOps.exif_transpose(image)
+            left, right = _ends(box.x, box.width, upright.width)
+            upper, lower = _ends(box.y, box.height, upright.height)
+            cut = upright.crop((left, upper, right, lower))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{file} can be read no more: {explain(error)}. Needed: the image as it was. Put it back, or export to csv."
+        ) from error
+    (cut.convert("RGB") if cut.mode in ("CMYK", "YCbCr") else cut).save(target)  # PNG knows no such colours
 
 
 def _ends(start: float, length: float, all_: int) -> tuple[int, int]:
@@ -171,9 +177,12 @@ def _ends(start: float, length: float, all_: int) -> tuple[int, int]:
 def _size(file: Path) -> tuple[int, int] | None:
     """Width and height of an image, upright, where it is still there."""
     try:
-        with configure_pillow(), Image.open(file) as image:
+        with configure_pillow(), open_image(file) as image:
             if image.getexif().get(ExifTags.Base.Orientation) not in (5, 6, 7, 8):
                 return image.size
-            return image.size[::-1] if isinstance(image, JpegImageFile) else ImageOps.exif_transpose(image).size
-    except OSError:
+            if isinstance(image, JpegImageFile):
+                return image.size[::-1]
+            with MEMORY.take(weigh(image)):
+                return ImageOps.exif_transpose(image).size
+    except (OSError, ValueError, Image.DecompressionBombError):
         return None

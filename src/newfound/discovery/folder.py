@@ -10,7 +10,8 @@ from typing import Any
 import tomli_w
 
 from newfound import files, parallel
-from newfound.discovery.storage import CHECKPOINT, CONFIG, LOG, RESULTS
+from newfound.console import PrintableFormatter
+from newfound.discovery.storage import CHECKPOINT, CONFIG, LOG, MODEL, RESULTS
 from newfound.errors import InputError
 
 log = logging.getLogger("newfound")
@@ -37,7 +38,7 @@ def working(
             old.unlink(missing_ok=True)
     files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
     handler = logging.FileHandler(folder / LOG, mode="a" if resume else "w", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     try:
         yield folder
@@ -72,6 +73,9 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
     files.check_writable(folder)
+    if overwrite or resume:
+        for place in (folder, folder / MODEL):
+            files.clear_stale(place)
     if not folder.exists() or not any(folder.iterdir()):
         return
     before = _written(folder / CONFIG)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from newfound import files
 from newfound.discovery.edits import Edit, reaches_back
 from newfound.errors import InputError, counted
 
@@ -53,9 +54,10 @@ def add_edits(
             )
         check([*before, *edits])
         if edits:
-            with path.open("ab") as file:
+            lines = "".join(edit.line() + "\n" for edit in edits).encode()
+            with files.room_for(path, len(lines)), path.open("ab") as file:
                 file.truncate(_whole(path))
-                file.write("".join(edit.line() + "\n" for edit in edits).encode())
+                file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
     return [*before, *edits]

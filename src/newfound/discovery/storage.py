@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -23,7 +22,13 @@ from newfound.data.listing import Listing
 from newfound.discovery.edits import Classes, Edit, classes
 from newfound.discovery.found import Clusters, Compared, Found
 from newfound.discovery.journal import EDITS, read_edits
-from newfound.discovery.tables import format_csv, measure, tabulate_assignments, tabulate_classes
+from newfound.discovery.tables import (
+    format_csv,
+    measure,
+    tabulate_assignments,
+    tabulate_classes,
+    tabulate_history,
+)
 from newfound.discovery.trace import TRACE, Trace
 from newfound.encoders import encoder_of
 from newfound.errors import InputError
@@ -68,7 +73,7 @@ def write_found(found: Found, folder: Path) -> None:
     files.write_tensors(folder / TENSORS, tensors)
     if found.moments is not None:
         _trace(found).save(folder)
-    files.write(folder / HISTORY, format_csv(pd.DataFrame(found.history or {"epoch": []})))
+    files.write(folder / HISTORY, format_csv(tabulate_history(found)))
     about = {"format": "newfound discovery", "version": VERSION} | _plain(found, folder)
     files.write(folder / DISCOVERY, json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False))
 

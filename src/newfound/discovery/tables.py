@@ -2,8 +2,10 @@
 
 import csv
 import math
+import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 
 import pandas as pd
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from newfound.data.decoding import Box
 from newfound.data.listing import Listing
 from newfound.discovery.edits import NOBODY, Classes
+from newfound.discovery.found import Found
 from newfound.functional import metrics
 from newfound.functional.calibration import leave_one_out, log_margin, novelty_score, probability
 from newfound.functional.geometry import distances
@@ -36,6 +39,23 @@ COLUMNS = [
     "reviewed",
 ]
 """What is said of a class; said too where no class has an image."""
+
+TEXT = {
+    "path",
+    "group",
+    "class",
+    "kind",
+    "guess",
+    "identified_by",
+    "duplicate_of",
+    "verification",
+    "nearest",
+    "exemplar",
+}
+"""Columns of tables that hold words."""
+
+FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
+"""How cells begin that spreadsheets run, or would once their first signs are dropped."""
 
 ALGORITHM = "newfound"
 """Who identified an image that no person has decided on."""
@@ -168,6 +188,11 @@ def tabulate_classes(now: Classes) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
+def tabulate_history(found: Found) -> pd.DataFrame:
+    """One row per epoch: what the method wrote down. Without its seconds, which no other run would repeat."""
+    return pd.DataFrame(found.history or {"epoch": []}).drop(columns="seconds", errors="ignore")
+
+
 def _mean(values: Float[Tensor, " n"]) -> float:
     """The mean of values as tables show them."""
     return round(sum(round(value, 4) for value in values.tolist()) / len(values), 4)
@@ -220,8 +245,32 @@ def number_truth(now: Classes, truth: Sequence[str]) -> tuple[Int[Tensor, " n"],
 
 
 def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
-    """A table as CSV. Names may hold any sign: before Python 3.13 a carriage return is quoted where all text is."""
-    text: str = table.to_csv(index=False, header=header, lineterminator="\n")
+    """A table as CSV, of which no spreadsheet runs a cell; `read_csv` gives the very names back.
+
+    Names may hold any sign: before Python 3.13 a carriage return is quoted where all text is.
+    """
+    safe = table.map(lambda cell: neutralise(cell) if isinstance(cell, str) else cell)
+    text: str = safe.to_csv(index=False, header=header, lineterminator="\n")
     if "\r" in text:
-        text = table.to_csv(index=False, header=header, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        text = safe.to_csv(index=False, header=header, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     return text
+
+
+def read_csv(source: Path | TextIO) -> pd.DataFrame:
+    """A table that `format_csv` wrote, with names and words as they were: 007 and NA are words, where words stand."""
+    table = pd.read_csv(source, dtype=str, keep_default_na=False)
+    for name in table.columns:
+        table[name] = table[name].map(restore) if name in TEXT else pd.to_numeric(table[name])
+    return table
+
+
+def neutralise(text: str) -> str:
+    """Text that a spreadsheet takes for text: an apostrophe before what begins as a formula does, with or without
+    apostrophes before it.
+    """
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def restore(text: str) -> str:
+    """What `neutralise` made this of."""
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text

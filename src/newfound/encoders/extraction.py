@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from newfound import cache
-from newfound.data.decoding import Box, attempt, configure_pillow, decode
+from newfound import cache, files
+from newfound.data.decoding import Box, attempt, configure_pillow, count_cores, decode
 from newfound.data.features import FeatureImages, Store
 from newfound.data.listing import Listing
 from newfound.data.views import VIEWS, draw_numbers
@@ -64,7 +64,9 @@ def extract_features(
 
     def flush() -> None:
         if waiting:
-            store.add([*waiting], views(eye, waiting))
+            records = views(eye, waiting)
+            with files.room_for(cache.root() / "features", 2 * records.numel()):
+                store.add([*waiting], records)
             waiting.clear()
 
     with configure_pillow():
@@ -111,7 +113,7 @@ def views(
 
 def ahead(work: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
     """Results in order, computed by threads that run at most so many items ahead."""
-    pool, pending = ThreadPoolExecutor(), deque[Future[Result]]()
+    pool, pending = ThreadPoolExecutor(count_cores()), deque[Future[Result]]()
     remaining = iter(items)
     try:
         for item in itertools.islice(remaining, most):
