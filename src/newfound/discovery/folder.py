@@ -1,6 +1,7 @@
 """The folder of a run or of a model: who may write to it, how work in it goes on, and what is left when it is done."""
 
 import logging
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ log = logging.getLogger("newfound")
 
 PLACES = ("known", "weights")
 """Settings that say where something lies on this machine; those of a finished model, which may travel, forget them."""
+
+CUT_OFF = re.compile(r"\..+\.[0-9a-f]{16}")
+"""What `files.writing` calls a file until it is whole; one that stays so was cut off."""
 
 
 @contextmanager
@@ -35,6 +39,7 @@ def working(
     if overwrite:
         for old in (*folder.glob(f"*{CHECKPOINT}"), *(folder / name for name in RESULTS)):
             old.unlink(missing_ok=True)
+    sweep(folder)
     files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
     handler = logging.FileHandler(folder / LOG, mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
@@ -44,20 +49,34 @@ def working(
     finally:
         log.removeHandler(handler)
         handler.close()
-    if is_model(folder):
-        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
-    tidy(folder)
+    finish(folder, task, settings)
 
 
-def finished(output: str | Path | None, last: str, resume: bool) -> Path | None:
+def finished(output: str | Path | None, task: str, settings: dict[str, Any], *, last: str, resume: bool) -> Path | None:
     """The folder of a run that is to be resumed and has nothing left to do: the last of its files is there."""
     folder = None if output is None else Path(output)
     if not resume or folder is None or not (folder / last).is_file():
         return None
     log.info(f"The run in {folder} is finished already.")
-    if parallel.first():
-        tidy(folder)
+    if parallel.first():  # whoever made it may have been stopped before all was put away
+        sweep(folder)
+        finish(folder, task, settings)
     return folder
+
+
+def finish(folder: Path, task: str, settings: dict[str, Any]) -> None:
+    """Let a finished model forget where it was made, and drop the checkpoints."""
+    if is_model(folder):
+        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
+    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
+        checkpoint.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Take away what writes that were cut off have left."""
+    for path in folder.rglob(".*"):
+        if CUT_OFF.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
@@ -72,7 +91,7 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
     files.check_writable(folder)
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or all(CUT_OFF.fullmatch(path.name) for path in folder.iterdir()):
         return
     before = _written(folder / CONFIG)
     if before is None:
@@ -84,9 +103,11 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
             f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
             "or go on with an interrupted one with --resume."
         )
-    if before != (asked := config(task, portable(settings) if is_model(folder) else settings)):
-        was: dict[str, Any] = next(iter(before.values()), {})
-        differs = sorted(key for key in was.keys() | asked[task].keys() if was.get(key) != asked[task].get(key))
+    ((was_task, was),), asked = before.items(), config(task, settings)[task]
+    if is_model(folder):  # from wherever; one that was just finished still says where it was made
+        was, asked = portable(was), portable(asked)
+    if (was_task, was) != (task, asked):
+        differs = sorted(key for key in was.keys() | asked.keys() if was.get(key) != asked.get(key))
         raise InputError(
             f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
             "Resume with the same ones (--config), or begin anew with --overwrite."
@@ -108,16 +129,11 @@ def config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {task: {key: value for key, value in settings.items() if value is not None}}
 
 
-def tidy(folder: Path) -> None:
-    """Drop the checkpoints of finished work."""
-    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
-        checkpoint.unlink()
-
-
-def _written(path: Path) -> dict[str, Any] | None:
+def _written(path: Path) -> dict[str, dict[str, Any]] | None:
     """The settings of the run in a folder; None where the file is not there, or not one of ours."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if found.keys() in ({"pretrain"}, {"discover"}) else None
+    ours = found.keys() in ({"pretrain"}, {"discover"}) and all(isinstance(value, dict) for value in found.values())
+    return found if ours else None
