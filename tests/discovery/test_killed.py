@@ -1,6 +1,6 @@
 """Killed at any write, every command goes on to the bytes of a run that nobody killed.
 
-A write is a sync, a rename or a removal. Whoever is killed at one does nothing more, and what lies on the disk stays there.
+A write is a sync, a rename or a removal. Whoever is killed at one does nothing more: what lies on the disk stays there.
 """
 
 import os
