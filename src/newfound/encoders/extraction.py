@@ -80,7 +80,13 @@ def extract_features(
             progress(row + 1 - len(waiting))
         flush()
         progress(len(listing))
-    return FeatureImages(listing.without(reasons), store.open(), store.places([*keys.values()]), tuple(keys.values()))
+    places = store.places([*keys.values()])
+    if (places < 0).any():
+        raise InputError(
+            "The cache of features was damaged or emptied while it was used. Run the same command again: what is missing "
+            "is computed anew."
+        )
+    return FeatureImages(listing.without(reasons), store.open(), places, tuple(keys.values()))
 
 
 def key(content: bytes, box: Box | None) -> bytes:
