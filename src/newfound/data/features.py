@@ -113,9 +113,9 @@ class FeatureDataset(Dataset):
 class Store:
     """Records of views × dim numbers in half precision, each under a key; read from the disk as they are needed.
 
-    `records` holds them one after the other, `keys` the key of each with a checksum of both. A record is written before
-    its key, so what has a key is whole, whatever interrupts; what has none is written over. Several processes may add at
-    once. A store in which something else was written, or from which something was cut off, is begun anew.
+    `records` holds them one after the other, `keys` the key of each with a checksum of both. A record is written
+    before its key, so what has a key is whole, whatever interrupts; what has none is written over. Several processes
+    may add at once. A store in which something else was written, or from which something was cut off, is made anew.
     """
 
     def __init__(self, folder: Path, views: int, dim: int):

@@ -83,8 +83,8 @@ def extract_features(
     places = store.places([*keys.values()])
     if (places < 0).any():
         raise InputError(
-            "The cache of features was damaged or emptied while it was used. Run the same command again: what is missing "
-            "is computed anew."
+            "The cache of features was damaged or emptied while it was used. Run the same command again: what is "
+            "missing is computed anew."
         )
     return FeatureImages(listing.without(reasons), store.open(), places, tuple(keys.values()))
 
