@@ -1,4 +1,7 @@
-"""The run folder: every file in it is named here, written here and read here."""
+"""The run folder: every file in it is named here, written here and read here.
+
+Long, for what each file must hold stands beside what reads it.
+"""
 
 import hashlib
 import itertools
