@@ -13,6 +13,8 @@ import pytest
 from filelock import Timeout
 
 from newfound import cache
+from newfound.discovery.doctor import examine
+from tests.commands import newfound
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +37,27 @@ def test_the_folder_is_where_the_user_says_or_where_the_system_keeps_caches(root
     assert cache.root().name == "newfound"
     monkeypatch.delenv("NEWFOUND_CACHE")
     assert cache.root().name == "newfound"
+
+
+def test_what_is_kept_has_a_size_and_is_thrown_away_and_nothing_else_is(root):
+    for kind in cache.KINDS:
+        (root / kind / "a").mkdir(parents=True)
+        (root / kind / "a" / "b").write_bytes(b"1234")
+    (root / "photo.png").write_bytes(b"a user's own")
+    assert cache.measure() == 4 * len(cache.KINDS)
+    assert cache.clear() == 4 * len(cache.KINDS)
+    assert cache.measure() == 0
+    assert [path.name for path in root.iterdir()] == ["photo.png"]
+
+
+def test_the_command_tells_place_and_size_and_empties_the_cache(root):
+    (root / "features").mkdir()
+    (root / "features" / "records").write_bytes(bytes(3 * 2**20))
+    said = newfound("cache", cwd=root).stdout
+    assert f"3.0 MiB in {root}" in said
+    assert "3.0 MiB" in next(finding.found for finding in examine() if finding.what == "cache's size")
+    assert "3.0 MiB thrown away" in newfound("cache", "--clear", cwd=root).stdout
+    assert "0 bytes in" in newfound("cache", cwd=root).stdout
 
 
 def test_equal_settings_have_equal_names_in_whatever_order():

@@ -429,7 +429,7 @@ def test_the_package_and_the_help_load_nothing_heavy():
 
 COMMANDS = (
     *("demo", "pretrain", "discover", "predict", "report", "benchmark", "data", "methods", "figure"),
-    *("backbones", "doctor"),
+    *("backbones", "doctor", "cache"),
 )
 
 

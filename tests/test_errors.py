@@ -2,7 +2,7 @@
 
 import pytest
 
-from newfound.errors import InputError, choices
+from newfound.errors import InputError, choices, sized
 
 WORDS = ("two-stage", "single-stage", "cifar10", "cifar100")
 
@@ -26,3 +26,14 @@ def test_what_is_no_word_at_all_is_answered_too():
 
 def test_an_input_error_is_a_value_error():
     assert issubclass(InputError, ValueError)
+
+
+def test_a_number_of_bytes_is_told_in_the_unit_that_people_read_it_in():
+    assert [sized(size) for size in (0, 1, 1023, 1024, 1536 * 2**10, 2**40)] == [
+        "0 bytes",
+        "1 byte",
+        "1023 bytes",
+        "1.0 KiB",
+        "1.5 MiB",
+        "1024.0 GiB",
+    ]

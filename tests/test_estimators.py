@@ -22,8 +22,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import newfound
 from newfound import methods
 from newfound.errors import InputError
-from newfound.estimators import INERTIA, NovelClassDiscovery, SpacingClustering, numbered
+from newfound.estimators import INERTIA, NovelClassDiscovery, SpacingClustering
+from newfound.functional import cluster, geometry
 from newfound.functional.metrics import accuracy
+from newfound.functional.rows import gathered, numbered
 from newfound.methods import METHODS
 from newfound.types import Problem
 
@@ -114,6 +116,26 @@ def test_anchors_find_room_for_more_clusters_than_features():
     assert set(model.labels_) == set(range(20))
 
 
+def test_the_work_of_many_known_classes_grows_as_their_number_does(monkeypatch):
+    work, sweep = [], cluster._sweep
+
+    def counted(x, centres, chunk):
+        work[-1].append(x.shape[1] * centres.shape[1])  # a row's, of each start
+        return sweep(x, centres, chunk)
+
+    monkeypatch.setattr(cluster, "_sweep", counted)
+    monkeypatch.setattr(geometry, "PAIRS", 0)  # how well anchors stand apart does not matter
+    numbers = (80, 160, 320)
+    for known in numbers:
+        work.append([])
+        X, truth = make_blobs(4 * known, n_features=8, centers=known, random_state=0, shuffle=False)
+        y = np.where(np.arange(len(X)) % 2, truth, -1)
+        model = NovelClassDiscovery(4, epochs=1).fit(X, y)
+        assert model.adapter_.dim == 64
+    per_class = [max(some) / (known + 4) for some, known in zip(work, numbers, strict=True)]
+    assert per_class == [64, 64, 64]
+
+
 # What does not matter
 
 
@@ -122,6 +144,33 @@ def test_units_and_offsets_change_nothing(rays, clustered, discovered, change):
     X, _, y = rays
     assert np.array_equal(SpacingClustering(CLASSES).fit_predict(change(X)), clustered.labels_)
     assert np.array_equal(clone(discovered).fit_predict(change(X), y), discovered.labels_)
+
+
+@pytest.mark.parametrize("unit", [1e300, 1e-300, 1e305, 1e-306])
+def test_units_near_the_ends_of_floating_point_change_nothing(rays, clustered, discovered, unit):
+    X, _, y = rays
+    shrunk = X / np.abs(X).max()
+    model = SpacingClustering(CLASSES).fit(shrunk * unit)
+    assert np.array_equal(model.labels_, clustered.labels_)
+    assert np.array_equal(model.predict(shrunk * unit), clustered.labels_)
+    assert np.array_equal(clone(discovered).fit_predict(shrunk * unit, y), discovered.labels_)
+    assert np.isfinite(model.transform(shrunk * unit)).all()
+
+
+def test_units_that_are_powers_of_two_change_no_bit(rays, clustered):
+    model = clone(clustered).fit(rays[0] * 2.0**900)
+    assert np.array_equal(model.cluster_centers_, clustered.cluster_centers_)
+    assert np.array_equal(model.mean_, clustered.mean_ * 2.0**900)
+
+
+def test_a_constant_feature_near_the_end_of_floating_point_changes_nothing(rays, clustered):
+    X = np.column_stack([rays[0], np.full(len(rays[0]), 1.7e308)])
+    assert np.array_equal(SpacingClustering(CLASSES).fit_predict(X), clustered.labels_)
+
+
+def test_a_row_in_other_units_that_cannot_be_compared_is_refused(rays, clustered):
+    with pytest.raises(InputError, match=r"Row 2 lies more than 1e\+75 deviations from what was fitted"):
+        clustered.predict(np.where(np.arange(4)[:, None] == 2, 1e300, rays[0][:4]))
 
 
 def test_permuted_rows_have_permuted_labels(rays, clustered, discovered):
@@ -377,6 +426,40 @@ def test_labels_that_are_no_marks_stay_classes_also_where_they_look_like_one():
     known, labels = numbered(np.array([True, False, -1], dtype=object))
     assert known.tolist() == [0, 1]
     assert labels.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("first", [2**62, 2**63 - 2, 2**63, 2**64 - 3, 2**80, -(2**62), -(2**80)])
+@pytest.mark.parametrize("kind", [list, lambda labels: np.array(labels, dtype=object)])
+def test_labels_are_whole_numbers_of_any_size(rays, first, kind):
+    X, _, y = rays
+    labels = [-1 if label < 0 else first + int(label) for label in y]
+    model = NovelClassDiscovery(2, epochs=0).fit(X, kind(labels))
+    new = max(first + KNOWN, 0)
+    assert model.classes_.tolist() == [first, first + 1, first + 2, new, new + 1]
+    assert [found for found, label in zip(model.labels_.tolist(), labels, strict=True) if label != -1] == [
+        label for label in labels if label != -1
+    ]
+
+
+def test_labels_that_numpy_would_round_stay_apart():
+    known, labels = numbered(gathered([2**63 + 1, 2**63, -1]))
+    assert known.tolist() == [2**63, 2**63 + 1]
+    assert labels.tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("kind", [list, lambda labels: np.array(labels, dtype=object)])
+@pytest.mark.parametrize(("one", "other"), [(1, "1"), ("1.5", 1.5), (True, "True"), (2**70, str(2**70))])
+def test_a_number_beside_the_text_of_it_is_refused(rays, kind, one, other):
+    X, _, y = rays
+    labels = kind([-1 if label < 0 else (one, other, "c")[label] for label in y])
+    with pytest.raises(InputError, match=r"y has both .* Write them in one way"):
+        NovelClassDiscovery(2).fit(X, labels)
+
+
+def test_a_label_beyond_which_floating_point_does_not_count_is_refused(rays):
+    X, _, y = rays
+    with pytest.raises(InputError, match=r"the label 3e\+300, beyond which floating point does not count"):
+        NovelClassDiscovery(2, epochs=0).fit(X, np.where(y < 0, -1.0, (y + 1) * 1e300))
 
 
 @pytest.mark.parametrize("dtype", ["string", "category", "object"])

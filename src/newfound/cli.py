@@ -14,7 +14,7 @@ from cyclopts.config import Toml
 
 from newfound import console
 from newfound.discovery.settings import Run, StageOne
-from newfound.errors import InputError, counted
+from newfound.errors import InputError, counted, sized
 
 if TYPE_CHECKING:
     from newfound.discovery.result import Discovery
@@ -385,6 +385,24 @@ def doctor() -> None:
 
     rows = [("ok" if finding.fine else "amiss", finding.what, finding.found) for finding in examine(Path.cwd())]
     console.table(pd.DataFrame(rows, columns=["", "what", "found"]), "This machine")
+
+
+@app.command
+def cache(*, clear: Flag = False) -> None:
+    """Say where features and stages that need not be computed twice are kept, and how large they are.
+
+    newfound cache
+    newfound cache --clear
+
+    Args:
+        clear: throw them away; what is needed again is computed again. Runs and models are elsewhere.
+    """
+    from newfound import cache as kept
+
+    if clear:
+        console.say(f"{sized(kept.clear())} thrown away: {kept.root()}")
+    else:
+        console.say(f"{sized(kept.measure())} in {kept.root()}. newfound cache --clear empties it.")
 
 
 @app.command

@@ -20,6 +20,17 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def sized(size: float) -> str:
+    """A number of bytes in the unit that people read it in: 0 bytes, 1.5 MiB."""
+    if size < 1024:
+        return counted(round(size), "byte")
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024 or unit == "GiB":
+            break
+    return f"{size:.1f} {unit}"
+
+
 def shorten(items: Iterable[str]) -> str:
     """The first three, and how many more there are."""
     items = list(items)

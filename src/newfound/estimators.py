@@ -4,7 +4,7 @@ What discovery does with a pretrained network's features happens here to the row
 every view of it is the row itself.
 """
 
-import itertools
+import warnings
 from numbers import Integral, Real
 from typing import Any, final, no_type_check
 
@@ -24,6 +24,7 @@ from newfound.errors import InputError
 from newfound.functional.axes import FEW, Axes, axes, moments
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
+from newfound.functional.rows import gathered, named, numbered, scales, standardised
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Statistics
 from newfound.training.loop import Learner
@@ -36,6 +37,13 @@ FLOATS = (np.float64, np.float32)
 
 ROOM = 8
 """Latents have at least so many dimensions: ranking statistics compare the five strongest."""
+
+WIDE = 64
+"""Latents have no more dimensions than this unless features have: with one for every class, as equidistant anchors
+would need, all work would grow with the square of the classes. On 250 known classes nothing was lost."""
+
+FAR = 1e75
+"""Deviations from the mean within which rows can be compared: their fourth powers must be numbers."""
 
 INERTIA = 2
 """Prototypes start as heavy as this many runs over all rows. Where features are few, some classes lie between others,
@@ -76,7 +84,13 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _lifted(self, X: np.ndarray) -> Float[Tensor, "n inputs"]:
         """(x̂, 1)."""
-        return F.pad(torch.as_tensor((X.astype(np.float64) - self.mean_) / self.scale_), (0, 1), value=1.0)
+        x = standardised(X, self.mean_, self.scale_)
+        if (lost := np.flatnonzero(~(np.abs(x) < FAR).all(1))).size:
+            raise InputError(
+                f"Row {lost[0]} lies more than {FAR:g} deviations from what was fitted, and cannot be compared. "
+                "Needed: the features, in the units, that the estimator was fitted on."
+            )
+        return F.pad(torch.as_tensor(x), (0, 1), value=1.0)
 
     @torch.inference_mode(False)  # gradients too, whatever mode the caller is in
     def _learn(self, X: np.ndarray, labels: Int[np.ndarray, " n"], novel: int, name: str) -> None:
@@ -91,10 +105,9 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         order = canonical(X, labels)
         X, y = X[order], torch.as_tensor(labels[order])
         known = int(y.max()) + 1
-        self.mean_, deviation = X.mean(0, dtype=np.float64), X.std(0, dtype=np.float64)
-        self.scale_ = np.where(deviation > 1e-12 * np.abs(self.mean_), deviation, 1.0)
+        self.mean_, self.scale_ = scales(X)
         rows = self._lifted(X)
-        model = beginning(rows, y, max(known + novel - 1, ROOM), seed)
+        model = beginning(rows, y, min(max(known + novel - 1, ROOM), WIDE), seed)
         self.adapter_ = model.backbone
         self.n_iter_ = 0
         if novel:
@@ -125,7 +138,9 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         with seeded(seed, "method"):
             method = methods.parse(name, initial=inertia).build(problem, model)
         data = FeatureDataset(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
-        return len(train(Learner(model.backbone, method), data, training, seed).history)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".* anchors cannot be equidistant")  # beyond WIDE, as we chose
+            return len(train(Learner(model.backbone, method), data, training, seed).history)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -229,7 +244,7 @@ class NovelClassDiscovery(_OnFeatures):
             X = validate_data(self, X, dtype=FLOATS)
             y = np.full(len(X), -1)
         else:
-            X, y = validate_data(self, X, y, dtype=FLOATS)
+            X, y = validate_data(self, X, gathered(y), dtype=FLOATS)
         known, labels = numbered(y)
         check(self.method, labelled=len(known) > 0)
         novel = min(whole("n_new", self.n_new, 1), int((labels < 0).sum()))
@@ -276,31 +291,6 @@ def check(name: Any, *, labelled: bool) -> None:
         raise InputError(f"{name} needs labelled rows; y has none. Give labels, or take one that does not: {able}.")
 
 
-def numbered(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """The known labels, sorted, and which of them each row has, −1 where unlabelled."""
-    unlabelled = np.zeros(len(y), dtype=bool)
-    if y.dtype.kind == "O":
-        if any(label is None or label != label for label in y):
-            raise InputError("y has None or NaN among its labels. Mark unlabelled rows with -1.")
-        unlabelled = np.array([label == -1 for label in y])  # while -1.0 among strings is not yet text
-        y = np.array(y.tolist())  # numbers that came as objects are numbers
-    y = y if y.dtype.kind in "biuf" else y.astype(str)
-    unlabelled |= y == ("-1" if y.dtype.kind == "U" else -1)
-    known, places = np.unique(y[~unlabelled], return_inverse=True)
-    labels = np.full(len(y), -1)
-    labels[~unlabelled] = places
-    return known, labels
-
-
-def named(known: np.ndarray, novel: int) -> np.ndarray:
-    """The known labels, then names for new classes that none of them has."""
-    if known.dtype.kind == "U":
-        free = (name for number in itertools.count(1) if (name := f"new-{number}") not in known)
-        return np.concatenate([known, np.array([*itertools.islice(free, novel)], dtype=str)])
-    first = max(known.max().item(), -1) + 1 if len(known) else 0  # .item(): in int8 there is nothing above 127
-    return np.concatenate([known, first + np.arange(novel)])
-
-
 def ordered(assignment: Int[Tensor, " n"], known: int, novel: int) -> Int[Tensor, " classes"]:
     """Known classes as they are, then novel ones: the largest before, of equal ones that with the earliest row."""
     size = torch.bincount(assignment, minlength=known + novel)
@@ -325,7 +315,7 @@ def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: 
         u = unit(x̂ A, s),   s² = Σ_i ‖x̂_i A‖² / Σ_i ‖x̂_i‖²
 
     A are principal axes, whitened by the known classes' spread, and s is the 1 beside x̂ on that scale. Latents have
-    at least `room` dimensions, so that anchors can be equidistant; those beyond start at 0.
+    at least `room` dimensions, so that anchors can be apart; those beyond start at 0.
     """
     x, taught, known = rows[:, :-1], labels >= 0, int(labels.max()) + 1
     centres, counts = means(rows[taught], labels[taught], known)

@@ -14,7 +14,7 @@ from typing import IO
 
 from torch import Tensor
 
-from newfound.errors import InputError
+from newfound.errors import InputError, sized
 
 ENDING = ".newfound"
 TEMPORARY = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(ENDING)}", re.DOTALL)
@@ -72,21 +72,13 @@ def room_for(path: Path, needed: int | None = None) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        free = format_bytes(shutil.disk_usage(path.parent).free)
+        free = sized(shutil.disk_usage(path.parent).free)
         wish = (
-            f"It needs {format_bytes(needed)}, and {free} are free" if needed else f"{free} are free, and it needs more"
+            f"It needs {sized(needed)}, and {free} are free" if needed else f"{free} are free, and it needs more"
         )
         raise InputError(
             f"{path} cannot be written: {error.strerror}. {wish}. Make room, then give the same command again."
         ) from error
-
-
-def format_bytes(count: int) -> str:
-    """A number of bytes for people."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
 
 
 def clear_stale(folder: Path, name: str | None = None) -> None:

@@ -13,7 +13,7 @@ from filelock import FileLock
 from PIL import Image
 
 from newfound.data.decoding import Box
-from newfound.data.features import FeatureDataset, FeatureImages, Store
+from newfound.data.features import ENTRY, KEY, FeatureDataset, FeatureImages, Store
 from newfound.data.listing import Listing
 from newfound.data.views import DRAWS, draw_numbers
 from newfound.types import Now, Training, generator
@@ -258,6 +258,57 @@ def test_what_an_interruption_tore_is_written_over(store, tmp_path, torn):
     fresh = Store(tmp_path / "store", views=2, dim=3)
     assert fresh.places(keys("a", "b")).tolist() == [0, 1]
     assert torch.equal(fresh.open()[1].float(), some[0])
+
+
+def damage_record(folder):
+    damaged = bytearray((folder / "records").read_bytes())
+    damaged[7] ^= 1
+    (folder / "records").write_bytes(damaged)
+
+
+def cut_records(folder):
+    (folder / "records").write_bytes((folder / "records").read_bytes()[:20])
+
+
+def overwrite_keys(folder):
+    (folder / "keys").write_bytes(os.urandom(3 * ENTRY))
+
+
+def double_keys(folder):
+    for name in ("keys", "records"):
+        (folder / name).write_bytes(2 * (folder / name).read_bytes())
+
+
+def swap_keys(folder):
+    entries = (folder / "keys").read_bytes()
+    (folder / "keys").write_bytes(entries[ENTRY:] + entries[:ENTRY])
+
+
+def forget_checksums(folder):
+    """As the first version wrote it."""
+    entries = (folder / "keys").read_bytes()
+    (folder / "keys").write_bytes(entries[:KEY] + entries[ENTRY : ENTRY + KEY])
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_record, cut_records, overwrite_keys, double_keys, swap_keys, forget_checksums]
+)
+def test_a_damaged_store_is_made_anew_with_a_line_in_the_log(store, tmp_path, damage, caplog):
+    store.add(keys("a", "b"), records(2))
+    damage(tmp_path / "store")
+    again = Store(tmp_path / "store", views=2, dim=3)
+    assert again.places(keys("a", "b")).tolist() == [-1, -1]
+    assert caplog.text.count("is damaged") == 1
+    some = records(2, "again")
+    again.add(keys("a", "b"), some)
+    assert torch.equal(Store(tmp_path / "store", views=2, dim=3).open().float(), some)
+
+
+def test_who_has_an_older_look_at_a_store_that_was_made_anew_looks_again(store, tmp_path, caplog):
+    store.add(keys("a", "b"), records(2))
+    damage_record(tmp_path / "store")
+    Store(tmp_path / "store", views=2, dim=3).add(keys("c"), records(1, "c"))
+    assert store.places(keys("a", "c")).tolist() == [-1, 0]
 
 
 @pytest.mark.processes

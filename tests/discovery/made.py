@@ -5,8 +5,8 @@ import torch
 from newfound.data.listing import Listing
 from newfound.discovery.found import Clusters, Found
 from newfound.functional.calibration import Calibration, Logistic
+from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
-from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
 
 CALIBRATION = Calibration(right=Logistic(3.0, -0.5), new=Logistic(2.0, 0.25))
@@ -18,7 +18,7 @@ CAT, ABSENT, FIRST, SECOND, THIRD = 1, 2, 3, 4, 5
 
 def make_model() -> Model:
     with seeded("made"):
-        return Model(SmallResNet(2, 2), 28, 1, KNOWN)
+        return Model(Adapter(4, 2), 28, 1, KNOWN)
 
 
 def make_found(**other) -> Found:

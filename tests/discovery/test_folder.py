@@ -93,9 +93,9 @@ def test_finished_work_has_no_checkpoint_even_when_it_was_stopped_between_the_tw
     work(tmp_path, "discovery.json", task="discover")
     assert not list(tmp_path.glob(f"*{CHECKPOINT}"))
     (tmp_path / CHECKPOINT).touch()
-    assert finished(tmp_path, "discovery.json", resume=True) == tmp_path
+    assert finished(tmp_path, "discover", SETTINGS, last="discovery.json", resume=True) == tmp_path
     assert not list(tmp_path.glob(f"*{CHECKPOINT}"))
-    assert finished(tmp_path, "discovery.json", resume=False) is None
+    assert finished(tmp_path, "discover", SETTINGS, last="discovery.json", resume=False) is None
 
 
 @pytest.mark.processes

@@ -49,5 +49,5 @@ def test_a_damaged_trace_is_refused(tmp_path, harm):
         tmp_path
     )
     harm(tmp_path / trace.TRACE)
-    with pytest.raises(InputError, match=r"cannot be read .* make the run anew"):
+    with pytest.raises(InputError, match=r"is damaged: .* make the run anew"):
         Trace.load(tmp_path)

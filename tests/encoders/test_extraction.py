@@ -10,7 +10,7 @@ from PIL import Image
 
 from newfound.data.datasets import load_doodles
 from newfound.data.decoding import Box, decode
-from newfound.data.features import KEY
+from newfound.data.features import ENTRY
 from newfound.data.listing import list_images
 from newfound.encoders import extraction
 from newfound.encoders.extraction import AUGMENTED, ahead, extract_features, key
@@ -144,7 +144,7 @@ def test_progress_grows_to_the_whole_and_counts_only_what_is_kept(lite, folder, 
 
     def progress(done):
         told.append(done)
-        kept.append(sum(path.stat().st_size for path in folder.parent.glob("cache/features/*/keys")) // KEY)
+        kept.append(sum(path.stat().st_size for path in folder.parent.glob("cache/features/*/keys")) // ENTRY)
 
     extract_features(list_images(folder, labelled=False), lite, progress=progress)
     assert told == kept

@@ -61,7 +61,7 @@ def test_a_model_that_could_not_tell_what_distances_mean_or_where_classes_lie_lo
 
 
 def test_what_lies_where_among_latents_and_among_a_pretrained_network_s_features_is_kept_apart(eye, tmp_path):
-    adapter, latents, features = Adapter(3, 2), (torch.rand(1, 2), torch.eye(2)), (torch.rand(1, 3), torch.eye(3))
+    adapter, latents, features = Adapter(96, 2), (torch.rand(1, 2), torch.eye(2)), (torch.rand(1, 96), torch.eye(96))
     counts = torch.tensor([9])
     known, statistics = Statistics(*latents, counts), Statistics(*features, counts.clone())
     Model(adapter, 32, 3, ("a",), known=known, pretrained=Pretrained(eye, statistics)).save_pretrained(tmp_path)
@@ -102,11 +102,11 @@ def test_a_folder_of_the_first_layout_is_read_with_a_network_of_our_own(tmp_path
 
 
 def test_a_folder_of_the_first_layout_is_read_with_what_a_pretrained_network_said(eye, tmp_path):
-    told = {"means": torch.rand(2, 4), "spread": torch.eye(4), "counts": torch.tensor([7, 5])}
+    told = {"means": torch.rand(2, 96), "spread": torch.eye(96), "counts": torch.tensor([7, 5])}
     more = {f"statistics.{name}": tensor for name, tensor in told.items()}
     more |= {"means": torch.rand(2, 3), "spread": torch.eye(3), "counts": torch.tensor([7, 5])}
-    kind = {"kind": "adapter", "inputs": 4, "dim": 3, "hidden": 256}
-    write_first_layout(tmp_path / "eye", Adapter(4, 3), kind, {"trunk": eye.settings()}, more)
+    kind = {"kind": "adapter", "inputs": 96, "dim": 3, "hidden": 256}
+    write_first_layout(tmp_path / "eye", Adapter(96, 3), kind, {"trunk": eye.settings()}, more)
     weights = {name: tensor.contiguous() for name, tensor in eye.network.state_dict().items()}
     save_file(weights, tmp_path / "eye" / "trunk.safetensors")
     model = Model.from_pretrained(tmp_path / "eye")

@@ -1,5 +1,7 @@
 """Images as a backbone saw them: what it said of each is computed once, and kept on disk by content."""
 
+import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +19,16 @@ from newfound.data.decoding import decode_all
 from newfound.data.listing import Listing
 from newfound.errors import counted
 
+log = logging.getLogger("newfound")
+
 THUMBNAIL = 96
 """Pixels of a side of the small copies that a run keeps."""
 
 KEY = 32
 """Bytes of a key: a sha256 of what decides the features."""
+
+ENTRY = KEY + 8
+"""Bytes of a key with its checksum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +113,9 @@ class FeatureDataset(Dataset):
 class Store:
     """Records of views × dim numbers in half precision, each under a key; read from the disk as they are needed.
 
-    `records` holds them one after the other, `keys` the key of each. A record is written before its key, so what has
-    a key is whole, whatever interrupts; what has none is written over. Several processes may add at once.
+    `records` holds them one after the other, `keys` the key of each with a checksum of both. A record is written
+    before its key, so what has a key is whole, whatever interrupts; what has none is written over. Several processes
+    may add at once. A store in which something else was written, or from which something was cut off, is made anew.
     """
 
     def __init__(self, folder: Path, views: int, dim: int):
@@ -116,8 +124,8 @@ class Store:
         self._records, self._keys = folder / "records", folder / "keys"
         self._lock = FileLock(folder / "lock")
         self._places: dict[bytes, int] = {}
-        for path in (self._records, self._keys):
-            path.touch()
+        self._last = b""  # the last entry that was read
+        self._touch()
         self._refresh()
 
     def places(self, keys: Sequence[bytes]) -> Int[Tensor, " n"]:
@@ -139,16 +147,16 @@ class Store:
         with self._lock:
             self._refresh()
             new = {key: row for row, key in enumerate(keys) if key not in self._places}
-            kept = records[list(new.values())].half().numpy(force=True)
+            kept = [record.tobytes() for record in records[list(new.values())].half().numpy(force=True)]
             with self._records.open("r+b") as file:
                 file.seek(len(self._places) * self._bytes)
-                file.write(kept.tobytes())
+                file.write(b"".join(kept))
                 file.truncate()
                 file.flush()
                 os.fsync(file.fileno())  # a key must not reach the disk before its record
             with self._keys.open("r+b") as file:
-                file.seek(len(self._places) * KEY)
-                file.write(b"".join(new))
+                file.seek(len(self._places) * ENTRY)
+                file.write(b"".join(key + checksum(key, record) for key, record in zip(new, kept, strict=True)))
         self._refresh()
 
     def open(self) -> Float[Tensor, "all views dim"]:
@@ -159,10 +167,45 @@ class Store:
             return torch.empty(0, *self.shape, dtype=torch.float16)
         return torch.from_numpy(np.memmap(self._records, np.float16, "c", shape=(count, *self.shape)))
 
+    def _touch(self) -> None:
+        for path in (self._records, self._keys):
+            path.touch()
+
     def _refresh(self) -> None:
-        """Read the keys that were added since; half a key at the end is one that is being written."""
+        """Read what was added since; where that is damaged, begin anew."""
+        if self._read() is None:
+            return
+        with self._lock:
+            self._places, self._last = {}, b""
+            if (why := self._read()) is not None:  # and nobody else has begun anew meanwhile
+                log.warning(f"The cache of features in {self._keys.parent} is damaged ({why}): it is made anew.")
+                for path in (self._keys, self._records):
+                    path.unlink()  # not cut short: others may have it in memory
+                self._touch()
+                self._places, self._last = {}, b""
+
+    def _read(self) -> str | None:
+        """Read the entries that were added since; says what is wrong with one, if anything is. Half an entry at the end
+        is one that is being written.
+        """
+        first = len(self._places)
         with self._keys.open("rb") as file:
-            file.seek(len(self._places) * KEY)
-            new = file.read()
-        for start in range(0, len(new) - KEY + 1, KEY):
-            self._places[new[start : start + KEY]] = len(self._places)
+            file.seek(max(0, first - 1) * ENTRY)
+            last, new = file.read(ENTRY if first else 0), file.read()
+        if last != self._last:
+            return "keys that were there are gone"
+        with self._records.open("rb") as file:
+            file.seek(first * self._bytes)
+            for start in range(0, len(new) - ENTRY + 1, ENTRY):
+                entry, record = new[start : start + ENTRY], file.read(self._bytes)
+                if (key := entry[:KEY]) in self._places:
+                    return "a key is there twice"
+                if checksum(key, record) != entry[KEY:]:
+                    return f"record {len(self._places) + 1} is not what was written"
+                self._places[key], self._last = len(self._places), entry
+        return None
+
+
+def checksum(key: bytes, record: bytes) -> bytes:
+    """What tells a record and its key from others."""
+    return hashlib.blake2b(key + record, digest_size=ENTRY - KEY).digest()

@@ -45,7 +45,7 @@ def pretrain(
     plan = plan_pretrain(known, stage or StageOne(), similarity=similarity, seed=seed, device=device)
     output, encoder = expand_home(output), plan.encoder
     refuse(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume)
-    if (done := finished(output, "model.json", resume)) is not None:
+    if (done := finished(output, "pretrain", plan.settings, last="model.json", resume=resume)) is not None:
         return Model.from_pretrained(done)
     labelled = encode_source(encoder, plan.labelled, progress)
     with working(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume) as folder:
@@ -90,7 +90,7 @@ def discover(
         unlabelled, known, model, classes=classes, run=run or Run(), stage=stage or StageOne(), truth=truth
     )
     refuse(output, "discover", plan.settings, overwrite=overwrite, resume=resume)
-    if (done := finished(output, DISCOVERY, resume)) is not None:
+    if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
         return _restore(done)
     new, labelled = _encode(plan, progress)
     about = replace(about, truth=plan.read_truth(new))

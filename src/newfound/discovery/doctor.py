@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from newfound import cache
-from newfound.errors import counted
+from newfound.errors import counted, sized
 from newfound.networks.pretrained import usable
 from newfound.networks.resnet import OWN
 from newfound.vision import vision
@@ -39,6 +39,7 @@ def examine(*folders: Path) -> list[Finding]:
         Finding("memory", _memory()),
         _backbones(),
         *(_writable(name, folder) for name, folder in places.items()),
+        Finding("cache's size", f"{sized(cache.measure())}; newfound cache --clear empties it"),
     ]
 
 

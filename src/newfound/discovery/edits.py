@@ -17,6 +17,7 @@ from torch import Tensor
 from newfound.discovery.found import Found
 from newfound.errors import InputError, choices, counted, shorten
 from newfound.functional.geometry import distances
+from newfound.schema import MOST, parse_json
 
 Action = Literal["rename", "merge", "split", "move", "set aside", "accept", "undo", "redo"]
 
@@ -46,7 +47,7 @@ class Edit(NamedTuple):
     @staticmethod
     def read(line: str) -> "Edit":
         """An edit from its line; ValueError where it is none."""
-        values = json.loads(line)
+        values = parse_json(line)
         if not isinstance(values, dict) or values.keys() - {*Edit._fields} or values.get("action") not in ACTIONS:
             raise ValueError(f"no edit: {line[:80]}")
         text = {key: _text(values.get(key, "")) for key in ("action", "by", "at")}
@@ -334,6 +335,6 @@ def _text(value: Any) -> str:
 
 
 def _numbers(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, Sequence) or any(type(value) is not int for value in values):
+    if not isinstance(values, Sequence) or any(type(value) is not int or abs(value) > MOST for value in values):
         raise ValueError(f"{values!r} are no whole numbers")
     return tuple(values)

@@ -36,6 +36,7 @@ def working(
     if overwrite:
         for old in (*folder.glob(f"*{CHECKPOINT}"), *(folder / name for name in RESULTS)):
             old.unlink(missing_ok=True)
+    sweep(folder)
     files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
     handler = logging.FileHandler(folder / LOG, mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(PrintableFormatter("%(asctime)s %(message)s"))
@@ -45,20 +46,33 @@ def working(
     finally:
         log.removeHandler(handler)
         handler.close()
-    if is_model(folder):
-        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
-    tidy(folder)
+    finish(folder, task, settings)
 
 
-def finished(output: str | Path | None, last: str, resume: bool) -> Path | None:
+def finished(output: str | Path | None, task: str, settings: dict[str, Any], *, last: str, resume: bool) -> Path | None:
     """The folder of a run that is to be resumed and has nothing left to do: the last of its files is there."""
     folder = None if output is None else Path(output)
     if not resume or folder is None or not (folder / last).is_file():
         return None
     log.info(f"The run in {folder} is finished already.")
-    if parallel.first():
-        tidy(folder)
+    if parallel.first():  # whoever made it may have been stopped before all was put away
+        sweep(folder)
+        finish(folder, task, settings)
     return folder
+
+
+def finish(folder: Path, task: str, settings: dict[str, Any]) -> None:
+    """Let a finished model forget where it was made, and drop the checkpoints."""
+    if is_model(folder):
+        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
+    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
+        checkpoint.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Take away what writes that were cut off have left."""
+    for place in (folder, folder / MODEL):
+        files.clear_stale(place)
 
 
 def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
@@ -74,9 +88,8 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
         raise InputError(f"{folder} is a file; the result needs a folder. Give another place with -o.")
     files.check_writable(folder)
     if overwrite or resume:
-        for place in (folder, folder / MODEL):
-            files.clear_stale(place)
-    if not folder.exists() or not any(folder.iterdir()):
+        sweep(folder)
+    if not folder.exists() or all(files.TEMPORARY.fullmatch(path.name) for path in folder.iterdir()):
         return
     before = _written(folder / CONFIG)
     if before is None:
@@ -88,9 +101,11 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
             f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
             "or go on with an interrupted one with --resume."
         )
-    if before != (asked := config(task, portable(settings) if is_model(folder) else settings)):
-        was: dict[str, Any] = next(iter(before.values()), {})
-        differs = sorted(key for key in was.keys() | asked[task].keys() if was.get(key) != asked[task].get(key))
+    ((was_task, was),), asked = before.items(), config(task, settings)[task]
+    if is_model(folder):  # from wherever; one that was just finished still says where it was made
+        was, asked = portable(was), portable(asked)
+    if (was_task, was) != (task, asked):
+        differs = sorted(key for key in was.keys() | asked.keys() if was.get(key) != asked.get(key))
         raise InputError(
             f"The run in {folder} had other settings ({', '.join(differs) or 'another command'}). "
             "Resume with the same ones (--config), or begin anew with --overwrite."
@@ -112,16 +127,11 @@ def config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {task: {key: value for key, value in settings.items() if value is not None}}
 
 
-def tidy(folder: Path) -> None:
-    """Drop the checkpoints of finished work."""
-    for checkpoint in folder.glob(f"*{CHECKPOINT}"):
-        checkpoint.unlink()
-
-
-def _written(path: Path) -> dict[str, Any] | None:
+def _written(path: Path) -> dict[str, dict[str, Any]] | None:
     """The settings of the run in a folder; None where the file is not there, or not one of ours."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if found.keys() in ({"pretrain"}, {"discover"}) else None
+    ours = found.keys() in ({"pretrain"}, {"discover"}) and all(isinstance(value, dict) for value in found.values())
+    return found if ours else None

@@ -21,7 +21,7 @@ def read_edits(folder: Path) -> list[Edit]:
     for number, line in enumerate(lines, 1):
         try:
             edits.append(Edit.read(line.decode()))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InputError(
                 f"Line {number} of {path} is damaged ({error}). Needed: an edit, as newfound wrote it. Take the file "
                 "from a backup; without it the run shows what was found."

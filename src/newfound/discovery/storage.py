@@ -1,4 +1,7 @@
-"""The run folder: every file in it is named here, written here and read here."""
+"""The run folder: every file in it is named here, written here and read here.
+
+Long, for what each file must hold stands beside what reads it.
+"""
 
 import hashlib
 import itertools
@@ -9,11 +12,9 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from newfound import files
@@ -33,8 +34,26 @@ from newfound.discovery.trace import TRACE, Trace
 from newfound.encoders import encoder_of
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
-from newfound.functional.counting import Candidate, Count
+from newfound.functional.counting import Candidate, Count, Criterion
 from newfound.networks.model import Model
+from newfound.schema import (
+    Axes,
+    check_tensors,
+    damaged,
+    each,
+    flag,
+    maybe,
+    needs,
+    number,
+    one_of,
+    read_json,
+    read_tensors,
+    record,
+    row,
+    table,
+    text,
+    whole,
+)
 
 CONFIG, LOG, CHECKPOINT = "config.toml", "log.txt", "checkpoint.safetensors"
 DISCOVERY, TENSORS, MODEL = "discovery.json", "discovery.safetensors", "model"
@@ -44,6 +63,57 @@ RESULTS = (DISCOVERY, TENSORS, TRACE, EDITS, REPORT, f"{MODEL}/model.json", ASSI
 """What of an earlier run would be taken for this one's, were it left where a new run begins."""
 
 VERSION = 4
+
+MEND = "Copy the run again, or make it anew with `newfound discover`."
+
+CHANCE = row(number(), number())  # of a Logistic
+CANDIDATE = row(whole(), maybe(number()), maybe(number()), maybe(number()))
+PLAIN = record(
+    {
+        "root": maybe(text),
+        "root from here": maybe(text),
+        "names": each(text),
+        "boxes": each(maybe(row(number(), number(), number(0), number(0)))),
+        "groups": each(text),
+        "skipped": each(text),
+        "known": each(text, distinct=True),
+        "numbers": each(whole(1), distinct=True),
+        "threshold": number(0, 2),
+        "truth": maybe(each(text)),
+        "history": each(table(number())),
+        "unit": flag,
+        "calibration": record({"right": CHANCE, "new": CHANCE}),
+        "duplicates": table(whole()),
+        "comparison": each(row(text, number(0, 1), number(0, 1))),
+        "facts": table(text),
+        "count": maybe(
+            record(
+                {
+                    "classes": whole(),
+                    "known": whole(),
+                    "least": whole(),
+                    "most": whole(),
+                    "criterion": one_of(*get_args(Criterion)),
+                    "estimates": table(whole()),
+                    "curve": each(CANDIDATE),
+                }
+            )
+        ),
+    },
+    optional=("root from here", "count"),
+)
+"""What `discovery.json` holds."""
+
+MEASURED = {
+    "features": Axes(torch.float32, ("images", "dimensions")),
+    "centres": Axes(torch.float32, ("clusters", "dimensions")),
+    "assignment": Axes(torch.int64, ("images",), below="clusters"),
+    "sizes": Axes(torch.int64, ("clusters",)),
+    "thumbnail rows": Axes(torch.int64, ("thumbnails",), below="images", distinct=True),
+}
+"""What `discovery.safetensors` holds, beside the thumbnails."""
+
+THUMBNAILS = {"thumbnails": Axes(torch.uint8, ("thumbnails", "channels", "height", "width"))}
 
 
 def identify(folder: Path) -> str | None:
@@ -93,24 +163,55 @@ def read_run(folder: str | Path) -> tuple[Found, list[Edit], bool]:
             f"{folder} holds no finished run: it has no {DISCOVERY}. Give a folder that "
             "`newfound discover` wrote; if it was interrupted, run the same command again with --resume."
         )
-    try:
-        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = about["version"] if about["format"] == "newfound discovery" else None
-        if version not in (3, VERSION):
-            raise InputError(
-                f"{path} has format version {version}; this newfound reads version {VERSION}. "
-                "Use the newfound that wrote it, or run the discovery again."
-            )
-        tensors = load_file(folder / TENSORS)
-        if version == 3:  # its edits are in no journal yet
-            return *_of_version_3(about, tensors, folder), False
-        return _found(about, tensors, folder), read_edits(folder), True
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
+    about = read_json(path, MEND)
+    version = about.get("version") if about.get("format") == "newfound discovery" else None
+    if version not in (3, VERSION):
         raise InputError(
-            f"The run in {folder} is damaged ({type(error).__name__}: {error}). Copy it again, or run it anew."
-        ) from error
+            f"{path} has format version {version}; this newfound reads version {VERSION}. "
+            "Use the newfound that wrote it, or run the discovery again."
+        )
+    tensors, _ = read_tensors(folder / TENSORS, MEND)
+    model = Model.from_pretrained(folder / MODEL)
+    if version == 3:  # its edits are in no journal yet
+        try:
+            return *_of_version_3(about, tensors, folder, model), False
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise damaged(path, error, MEND) from error
+    found, edits = _found(about, tensors, folder, model), read_edits(folder)
+    if edits:
+        try:
+            classes(found, edits)
+        except InputError as error:
+            raise damaged(folder / EDITS, error, "Take the file from a backup.") from error
+    return found, edits, True
+
+
+def _check(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, model: Model) -> None:
+    """Refuse a run whose files do not hold what they should, or do not fit each other."""
+    try:
+        PLAIN(about, "")
+        images, clusters, known = (len(about[name]) for name in ("names", "numbers", "known"))
+        needs(images > 0 and clusters > 0, "names", images, "one image at least, and one class")
+        for name in ("boxes", "groups", *(() if about["truth"] is None else ("truth",))):
+            needs(len(about[name]) == images, name, f"of {len(about[name])} images", str(images))
+        ours = known <= clusters and {*about["known"]} <= {*model.classes}
+        needs(ours, "known", about["known"], "some of the model's classes, one cluster each")
+        for one, other in about["duplicates"].items():
+            fits = one.isascii() and one.isdecimal() and len(one) < 16 and int(one) != other
+            needs(fits and max(int(one), other) < images, "duplicates", f"{one}: {other}", f"rows below {images}")
+        count = about.get("count")
+        needs(count is None or count["known"] <= count["classes"], "count.known", count, "at most all classes")
+    except ValueError as error:
+        raise damaged(folder / DISCOVERY, error, MEND) from error
+    try:
+        lengths = {"images": images, "clusters": clusters, "dimensions": model.backbone.dim}
+        check_tensors(tensors, MEASURED, lengths)
+        if lengths["thumbnails"]:
+            check_tensors(tensors, THUMBNAILS, lengths)
+    except ValueError as error:
+        raise damaged(folder / TENSORS, error, MEND) from error
 
 
 def _plain(found: Found, folder: Path) -> dict[str, Any]:
@@ -135,7 +236,8 @@ def _plain(found: Found, folder: Path) -> dict[str, Any]:
     return about
 
 
-def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Found:
+def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, model: Model) -> Found:
+    _check(about, tensors, folder, model)
     names = tuple(about["names"])
     listing = Listing(
         _root(about, folder),
@@ -150,7 +252,7 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> F
     clusters = Clusters(tensors["assignment"], tensors["centres"], tensors["sizes"], about["unit"])
     return Found(
         listing,
-        Model.from_pretrained(folder / MODEL),
+        model,
         tensors["features"],
         clusters,
         Calibration(*(Logistic(*about["calibration"][name]) for name in Calibration._fields)),
@@ -158,7 +260,7 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> F
         known=tuple(about["known"]),
         numbers=tuple(about["numbers"]),
         duplicates={int(row): other for row, other in about["duplicates"].items()},
-        thumbnails=dict(zip(tensors["thumbnail rows"].tolist(), tensors["thumbnails"], strict=True)),
+        thumbnails=dict(zip(tensors["thumbnail rows"].tolist(), tensors.get("thumbnails", ()), strict=False)),
         history=tuple(about["history"]),
         count=_count(about.get("count")),
         truth=None if about["truth"] is None else tuple(about["truth"]),
@@ -175,7 +277,9 @@ def _count(about: dict[str, Any] | None) -> Count | None:
     return Count(**about | {"curve": tuple(itertools.starmap(Candidate, curve))})
 
 
-def _of_version_3(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> tuple[Found, list[Edit]]:
+def _of_version_3(
+    about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, model: Model
+) -> tuple[Found, list[Edit]]:
     """A run of version 3, in which known classes came last, and merged and renamed classes took the places of those
     that were found: what was done is told by edits. Numbers keep their meaning.
     """
@@ -183,7 +287,7 @@ def _of_version_3(about: dict[str, Any], tensors: dict[str, Tensor], folder: Pat
     order = [*range(clusters - known, clusters), *range(clusters - known)]
     tensors |= {name: tensors[name][order] for name in ("centres", "sizes")}
     tensors["assignment"] = torch.tensor(order).argsort()[tensors.pop("cluster")]
-    model, count = Model.from_pretrained(folder / MODEL), about.get("count")
+    count = about.get("count")
     renewed = about | {
         "names": about["paths"],
         "root": _root_of_version_3(folder),
@@ -194,7 +298,7 @@ def _of_version_3(about: dict[str, Any], tensors: dict[str, Tensor], folder: Pat
         "comparison": (),
         "count": None if count is None else {("criterion" if k == "voice" else k): v for k, v in count.items()},
     }
-    found = _found(renewed, tensors, folder)
+    found = _found(renewed, tensors, folder, model)
     called = {int(number): name for number, name in about["names"].items()}
     return found, _edits_of_version_3(found, [about["numbers"][place] for place in order], called)
 

@@ -4,15 +4,32 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from jaxtyping import Int
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from newfound import files
 from newfound.errors import InputError
+from newfound.schema import Axes, check_tensors, damaged, each, parse_json, read_tensors, record, text
 from newfound.training.moments import Moment
 
 TRACE = "trace.safetensors"
+
+ABOUT = record({"title": text, "classes": each(text)})
+"""What the header of `trace.safetensors` holds."""
+
+KEPT = {"labels": Axes(torch.int64, ("images",), below="classes")} | {
+    f"{when}.{name}": Axes(dtype, axes)
+    for when in ("before", "after")
+    for name, dtype, axes in (
+        ("rows", torch.int64, ("images",)),
+        ("latents", torch.float32, ("images", "dimensions")),
+        ("spaced", torch.float32, ("images", "dimensions")),
+        ("prototypes", torch.float32, (f"places {when}", "dimensions")),
+        ("anchors", torch.float32, (f"places {when}", "dimensions")),
+    )
+}
+"""What `trace.safetensors` holds; where there are no prototypes, the last three are not there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +59,17 @@ class Trace:
                 f"{folder} has no {TRACE}. Needed: a folder that `newfound discover` wrote, or one of those that "
                 "`newfound benchmark --keep DIR` wrote. Give such a folder, or make the run anew."
             )
+        mend = "Copy it again, or make the run anew."
+        tensors, words = read_tensors(path, mend)
         try:
-            with safe_open(path, "pt") as file:
-                about = json.loads(file.metadata()["newfound"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            about = parse_json(words.get("newfound", "null"))
+            ABOUT(about, "its header")
+            names = [name for name in KEPT if name in tensors or name.split(".")[-1] in ("labels", "rows", "latents")]
+            check_tensors(tensors, {name: KEPT[name] for name in names}, {"classes": len(about["classes"])})
             moments = {
-                when: Moment(**{name.split(".")[1]: t for name, t in tensors.items() if name.startswith(f"{when}.")})
+                when: Moment(**{name.split(".")[1]: tensors[name] for name in names if name.startswith(f"{when}.")})
                 for when in ("before", "after")
             }
-            return Trace(about["title"], tuple(about["classes"]), tensors["labels"], **moments)
-        except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path} cannot be read ({error}). Copy it again, or make the run anew.") from error
+        except (ValueError, RecursionError) as error:
+            raise damaged(path, error, mend) from error
+        return Trace(about["title"], tuple(about["classes"]), tensors["labels"], **moments)

@@ -3,13 +3,13 @@
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound import cache, files
@@ -82,7 +82,19 @@ def extract_features(
             progress(row + 1 - len(waiting))
         flush()
         progress(len(listing))
-    return FeatureImages(listing.without(reasons), store.open(), store.places([*keys.values()]), tuple(keys.values()))
+    places = find_all(store, [*keys.values()])
+    return FeatureImages(listing.without(reasons), store.open(), places, tuple(keys.values()))
+
+
+def find_all(store: Store, keys: Sequence[bytes]) -> Int[Tensor, " n"]:
+    """Where the record of each key is; all were there or were added."""
+    places = store.places(keys)
+    if (places < 0).any():
+        raise InputError(
+            "The cache of features was damaged or emptied while it was used. Run the same command again: what is "
+            "missing is computed anew."
+        )
+    return places
 
 
 def key(content: bytes, box: Box | None) -> bytes:

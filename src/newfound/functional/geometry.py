@@ -21,6 +21,9 @@ from torch import Tensor
 
 from newfound.types import Scalar
 
+STEPS, FEWEST_STEPS, PAIRS = 1000, 20, 10**8
+"""SMACOF's steps, at most; for so many anchors that it would look at more than `PAIRS` pairs fewer, but some."""
+
 
 def distances(points: Float[Tensor, "n dim"], others: Float[Tensor, "m dim"] | None = None) -> Float[Tensor, "n m"]:
     """Euclidean distances, from differences: exact also where points nearly coincide, 0 exactly where they do."""
@@ -217,7 +220,7 @@ def smacof(
     start: Float[Tensor, "c {dim}"] | None = None,
     starts: int = 4,
     generator: torch.Generator | None = None,
-    steps: int = 1000,
+    steps: int = STEPS,
     tolerance: float = 1e-12,
     move: float | None = None,
 ) -> Configuration:
@@ -277,7 +280,8 @@ def equidistant(
     else:
         # Random starts beside the prototypes would often win, by a per cent or two of stress, and lose the alignment.
         start = _nudged(P, generator) if orientation == "aligned" else None
-        S = smacof(even(c, 1.0), dim, start=start, generator=generator).points
+        steps = max(FEWEST_STEPS, min(STEPS, PAIRS // c**2))
+        S = smacof(even(c, 1.0), dim, start=start, generator=generator, steps=steps).points
         least = torch.pdist(S).min().item()
         warnings.warn(
             f"{c} anchors cannot be equidistant in {dim} dimensions, where at most {dim + 1} points can: the nearest "

@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -23,11 +21,61 @@ from newfound.networks.backbone import Backbone, still
 from newfound.networks.pretrained import PretrainedBackbone, rebuilt
 from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
+from newfound.schema import (
+    Axes,
+    check_finite,
+    check_tensors,
+    damaged,
+    each,
+    either,
+    needs,
+    number,
+    one_of,
+    read_json,
+    read_tensors,
+    record,
+    row,
+    text,
+    whole,
+)
 from newfound.types import Latents
 
 VERSION = 1
 STORED = {"means": "means", "within_covariance": "spread", "counts": "counts"}
 """What a file calls each of `Statistics`; it calls a pretrained backbone `trunk`, and a calibration `trust`."""
+MEND = "Copy the folder again, or make it anew with `newfound pretrain`."
+
+OURS = record({"kind": one_of(OWN), "width": whole(1, 4096), "stride": one_of(1, 2)})
+ADAPTER = record(
+    {"kind": one_of("adapter"), "inputs": whole(1, 2**20), "dim": whole(1, 2**20), "hidden": whole(1, 2**20)}
+)
+CHANCE = row(number(), number())  # of a Logistic
+COLOURS = each(number(), 3)
+PLAIN = record(
+    {
+        "backbone": either(OURS, ADAPTER),
+        "size": whole(1, 2**14),
+        "channels": one_of(1, 3),
+        "classes": each(text, distinct=True),
+        "similarity": OURS,
+        "trust": record({"right": CHANCE, "new": CHANCE}),
+        "trunk": record(
+            {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)},
+        ),
+    },
+    optional=("similarity", "trust", "trunk"),
+)
+"""What `model.json` holds."""
+
+MEASURED = {
+    "means": Axes(torch.float32, ("classes", "dimensions")),
+    "spread": Axes(torch.float32, ("dimensions", "dimensions")),
+    "counts": Axes(torch.int64, ("classes",)),
+}
+"""What `model.safetensors` holds of the known classes, among latents and again among features (`statistics.`); beside
+it the weights of the backbone, the head and the similarity, each as its network says.
+"""
+
 BACKBONES: dict[str, type[SmallResNet] | type[Adapter]] = {OWN: SmallResNet, "adapter": Adapter}
 
 
@@ -117,44 +165,13 @@ class Model:
         """Read a model folder; a folder that is none, another version's or damaged is refused."""
         folder = Path(folder).expanduser()
         about = _about(folder)
+        tensors, _ = read_tensors(folder / "model.safetensors", MEND)
         try:
-            tensors = load_file(folder / "model.safetensors")
-            if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
-                raise ValueError(f"NaN or infinite numbers in {broken[0]}, which give NaN or infinite features")
-            backbone = _backbone(about["backbone"])
-            backbone.load_state_dict(_below("backbone.", tensors))
-            head = None
-            if weights := _below("head.", tensors):
-                head = nn.Linear(backbone.dim, len(about["classes"]))
-                head.load_state_dict(weights)
-            similarity = None
-            if "similarity" in about:
-                looks = _backbone(about["similarity"])
-                similarity = PairNet(looks, PairHead(looks.dim))
-                similarity.load_state_dict(_below("similarity.", tensors))
-            pretrained = None
-            if "trunk" in about:
-                network = rebuilt(about["trunk"], load_file(folder / "trunk.safetensors"))
-                pretrained = Pretrained(network, _statistics(_below("statistics.", tensors)))
-            calibration = None
-            if "trust" in about:
-                calibration = Calibration(*(Logistic(*about["trust"][name]) for name in Calibration._fields))
-            return Model(
-                backbone.eval(),
-                size=about["size"],
-                channels=about["channels"],
-                classes=tuple(about["classes"]),
-                head=head,
-                known=_statistics(tensors),
-                similarity=similarity,
-                pretrained=pretrained,
-                calibration=calibration,
-            )
-        except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"The model in {folder} is damaged ({type(error).__name__}: {str(error).splitlines()[0]}). "
-                "Copy the folder again, or make it anew with `newfound pretrain`."
-            ) from error
+            return _built(about, tensors, folder)
+        except (ValueError, RuntimeError, TypeError) as error:  # a network says RuntimeError of weights that do not fit
+            if isinstance(error, InputError):
+                raise
+            raise damaged(folder / "model.safetensors", error, MEND) from error
 
 
 def card(model: Model) -> str:
@@ -187,6 +204,55 @@ inside. Means of features can still tell something of the images they are of: sh
 {names}"""
 
 
+def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Model:
+    """The model that a folder's words and tensors make, once they fit each other."""
+    for name, tensor in tensors.items():
+        check_finite(tensor, name)
+    backbone = _backbone(about["backbone"], _below("backbone.", tensors))
+    known, lengths = len(about["classes"]), {"classes": len(about["classes"]), "dimensions": backbone.dim}
+    head = None
+    if weights := _below("head.", tensors):
+        needs(known > 0, "head", "there", "none, for no class is known")
+        head = nn.Linear(backbone.dim, known)
+        head.load_state_dict(weights)
+    similarity = None
+    if "similarity" in about:
+        theirs = _below("similarity.", tensors)
+        looks = _backbone(about["similarity"], _below("backbone.", theirs))
+        similarity = PairNet(looks, PairHead(looks.dim))
+        similarity.load_state_dict(theirs)
+    pretrained = None
+    if "trunk" in about:
+        network = _trunk(about["trunk"], folder / "trunk.safetensors")
+        needs(network.dim == about["backbone"].get("inputs"), "backbone.inputs", about["backbone"], str(network.dim))
+        inner = {"classes": known, "dimensions": network.dim}
+        pretrained = Pretrained(network, _statistics(_below("statistics.", tensors), inner))
+    calibration = None
+    if "trust" in about:
+        calibration = Calibration(*(Logistic(*about["trust"][name]) for name in Calibration._fields))
+    return Model(
+        backbone.eval(),
+        size=about["size"],
+        channels=about["channels"],
+        classes=tuple(about["classes"]),
+        head=head,
+        known=_statistics(tensors, lengths),
+        similarity=similarity,
+        pretrained=pretrained,
+        calibration=calibration,
+    )
+
+
+def _trunk(settings: dict[str, Any], path: Path) -> PretrainedBackbone:
+    weights, _ = read_tensors(path, MEND)
+    try:
+        for name, tensor in weights.items():
+            check_finite(tensor, name)
+        return rebuilt(settings, weights)
+    except (ValueError, RuntimeError, TypeError, KeyError, AssertionError) as error:
+        raise damaged(path, error, MEND) from error
+
+
 def _line(name: str) -> str:
     """A name on one line of Markdown, with nothing in it that Markdown reads."""
     return re.sub(r"([\\`*_<>\[\]#|])", r"\\\1", " ".join(name.split()))
@@ -199,16 +265,18 @@ def _about(folder: Path) -> dict:
             f"{folder} is not a model folder: it has no model.json. "
             "Give the folder that `newfound pretrain` wrote, or a run folder's `model`."
         )
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        version = about["version"] if about["format"] == "newfound model" else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error}). Copy the folder again, or make it anew.") from error
+    about = read_json(path, MEND)
+    version = about.get("version") if about.get("format") == "newfound model" else None
     if version != VERSION:
         raise InputError(
             f"{path} has format version {version}; this newfound reads version {VERSION}. "
             "Use the newfound that wrote it, or make the model anew with `newfound pretrain`."
         )
+    try:
+        PLAIN(about, "")
+        needs("trunk" not in about or about["channels"] == 3, "channels", about["channels"], "3")
+    except ValueError as error:
+        raise damaged(path, error, MEND) from error
     return about
 
 
@@ -218,8 +286,17 @@ def _settings(backbone: Backbone) -> dict[str, Any]:
     return {"kind": kind} | backbone.settings()
 
 
-def _backbone(settings: dict[str, Any]) -> Backbone:
-    return BACKBONES[settings["kind"]](**{name: value for name, value in settings.items() if name != "kind"})
+def _backbone(settings: dict[str, Any], weights: dict[str, Tensor]) -> Backbone:
+    """The backbone of these settings with its weights; no memory is taken before they fit each other."""
+    kind, how = BACKBONES[settings["kind"]], {name: value for name, value in settings.items() if name != "kind"}
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in kind(**how).state_dict().items()}
+    for name in shapes.keys() | weights.keys():
+        found, needed = (weights[name].shape if name in weights else None), shapes.get(name)
+        needs(found == needed, f"backbone.{name}", found, f"a tensor of {needed}")
+    backbone = kind(**how)
+    backbone.load_state_dict(weights)
+    return backbone
 
 
 def _stored(statistics: Statistics | None) -> dict[str, Tensor]:
@@ -227,10 +304,11 @@ def _stored(statistics: Statistics | None) -> dict[str, Tensor]:
     return {} if statistics is None else {STORED[name]: tensor for name, tensor in statistics._asdict().items()}
 
 
-def _statistics(tensors: dict[str, Tensor]) -> Statistics | None:
+def _statistics(tensors: dict[str, Tensor], lengths: dict[str, int]) -> Statistics | None:
     """Statistics from a file's tensors; None where there are none. The first folders had no counts: none is told."""
-    if "means" not in tensors:
+    if not {*STORED.values()} & tensors.keys():
         return None
+    check_tensors(tensors, {name: MEASURED[name] for name in MEASURED if name != "counts" or name in tensors}, lengths)
     nobody = {"counts": torch.zeros(len(tensors["means"]), dtype=torch.long)}
     return Statistics(**{name: (nobody | tensors)[stored] for name, stored in STORED.items()})
 

@@ -27,6 +27,7 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 from newfound.errors import InputError
 from newfound.networks.resnet import OWN
+from newfound.schema import check_finite
 from newfound.types import generator
 from newfound.vision import vision
 
@@ -128,7 +129,9 @@ def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = N
     size = size or (SIDE if name == LITE else config.input_size[-1])
     try:
         network = _network(name, size, pretrained=True, pretrained_cfg_overlay=source)
-    except (OSError, RuntimeError, ValueError, KeyError, AssertionError) as error:
+        for part, tensor in network.state_dict().items():
+            check_finite(tensor, part)
+    except Exception as error:  # whatever timm and torch make of a file that is somebody else's
         place = "its source" if weights is None else weights
         raise InputError(
             f"The weights of {name} could not be read from {place} ({_first_line(error)}). Needed: weights of this "

@@ -1,0 +1,252 @@
+"""Every file of a run and of a model, damaged in every field: refused by its name, or read as something that can be."""
+
+import copy
+import json
+import math
+import os
+import random
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from newfound.discovery.edits import Edit, classes
+from newfound.discovery.journal import EDITS, add_edits
+from newfound.discovery.storage import DISCOVERY, MODEL, TENSORS, read_run, write_found
+from newfound.discovery.trace import TRACE, Trace
+from newfound.errors import InputError
+from newfound.networks.model import Model, Statistics
+from newfound.networks.pretrained import trunk
+from newfound.networks.resnet import SmallResNet
+from newfound.types import seeded
+from newfound.vision import vision
+from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD
+from tests.discovery.test_storage import make_whole
+
+DEEP = "[" * 100_000
+WRONG = [None, True, "", "x", "\ud800", -1, 0, 1, 2.5, -1e9, 1e308, math.nan, math.inf, 10**30, [], [[]], {}, {"a": 1}]
+"""What may stand where something else should."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A run with edits, in which nothing is left out, and a model of our own network that knows two classes."""
+    place = tmp_path_factory.mktemp("sound")
+    write_found(make_whole(), place / "run")
+    said = [Edit("merge", (FIRST, SECOND)), Edit("rename", (THIRD,), names=("sea pen",), by="Ada", at="today")]
+    add_edits(place / "run", [*said, Edit("move", (FIRST,), (1, 2)), Edit("undo")], 0)
+    with seeded("damaged"):
+        network = SmallResNet(1, 2)
+        statistics = Statistics(torch.rand(2, 8), torch.eye(8), torch.tensor([7, 5]))
+        head = torch.nn.Linear(8, 2)
+    Model(network, 8, 1, ("cat", "dog"), head=head, known=statistics).save_pretrained(place / "model")
+    return place
+
+
+def places(value, path=()):
+    """Every place in what JSON holds, of long lists the first and the last."""
+    yield path
+    if isinstance(value, dict | list):
+        inner = [*(value.items() if isinstance(value, dict) else enumerate(value))]
+        for name, item in inner if len(inner) < 20 else [inner[0], inner[-1]]:
+            yield from places(item, (*path, name))
+
+
+def change(value, path, new):
+    """A copy in which something else stands at a place; `del` takes it away, `twice` has it twice."""
+    value = copy.deepcopy(value)
+    if not path:
+        return new
+    inner = value
+    for name in path[:-1]:
+        inner = inner[name]
+    if new == "del":
+        del inner[path[-1]]
+    elif new == "twice":
+        if isinstance(inner, list):
+            inner.append(inner[path[-1]])
+        elif isinstance(inner[path[-1]], list):
+            inner[path[-1]] = 2 * inner[path[-1]]
+    else:
+        inner[path[-1]] = new
+    return value
+
+
+def damaged_json(path):
+    """Texts in place of a JSON file's."""
+    value = json.loads(path.read_text())
+    for place in places(value):
+        for new in [*WRONG, *(("del", "twice") if place else ())]:
+            yield json.dumps(change(value, place, new)).encode(errors="surrogatepass")
+    yield DEEP.encode()
+    yield path.read_bytes().replace(b"{", b'{"format": 1, "format": 2, ', 1)
+
+
+def damaged_lines(path):
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        value = json.loads(line)
+        for place in places(value):
+            for new in [*WRONG[number::2], *(("del", "twice") if place else ())]:
+                other = [*lines[:number], json.dumps(change(value, place, new)), *lines[number + 1 :]]
+                yield ("\n".join(other) + "\n").encode(errors="surrogatepass")
+        yield "\n".join([*lines[:number], DEEP, ""]).encode()
+
+
+def damaged_tensor(tensor):
+    if not tensor.ndim:
+        yield from (tensor[None], tensor.float() * math.nan)
+        return
+    yield from (tensor[:0], torch.cat([tensor, tensor]), tensor[None], tensor.double(), tensor.to(torch.int32))
+    yield from (tensor.flatten()[:1], tensor.bool(), -tensor.long() - 1, tensor.float() * math.nan)
+    if tensor.is_floating_point() and tensor.numel():
+        for bad in (math.nan, math.inf):
+            yield tensor.clone().index_fill_(0, torch.tensor([0]), bad)
+    elif tensor.numel() and tensor.dtype == torch.int64:
+        yield from (tensor + 10**6, torch.full_like(tensor, -1), torch.full_like(tensor, 2**62), tensor * 0)
+
+
+def damaged_tensors(path):
+    """Safetensors files in place of one: each tensor gone, or another."""
+    tensors = load_file(path)
+    header = int.from_bytes(path.read_bytes()[:8], "little")
+    about = json.loads(path.read_bytes()[8 : 8 + header]).get("__metadata__")
+    for name in [*tensors][:12] + [*tensors][-12:]:
+        for new in [None, *damaged_tensor(tensors[name])]:
+            other = {key: tensor for key, tensor in tensors.items() if key != name}
+            save_file(other | ({} if new is None else {name: new.contiguous()}), path.with_name("other"), about)
+            yield path.with_name("other").read_bytes()
+    path.with_name("other").unlink()
+
+
+def damaged_bytes(path, draw):
+    """A file cut off, lengthened, and with bits turned."""
+    content = path.read_bytes()
+    for _ in range(12):
+        yield content[: draw.randrange(len(content))]
+        flipped = bytearray(content)
+        for _ in range(draw.choice([1, 1, 8])):
+            flipped[draw.randrange(min(len(content), draw.choice([16, 400, 10**9])))] ^= 1 << draw.randrange(8)
+        yield bytes(flipped)
+    yield from (b"", content + b"more", content * 2, bytes(len(content)))
+
+
+def finite(*tensors):
+    return all(tensor is None or tensor.isfinite().all() for tensor in tensors)
+
+
+def check_model(model):
+    """What is true of every model, said without the schema."""
+    assert len({*model.classes}) == len(model.classes)
+    assert all(isinstance(name, str) for name in model.classes)
+    assert 1 <= model.size <= 2**14
+    assert model.channels in (1, 3)
+    assert finite(*model.backbone.state_dict().values())
+    if model.head is not None:
+        assert model.head.weight.shape == (len(model.classes), model.backbone.dim)
+    if model.known is not None:
+        means, covariance, counts = model.known
+        assert means.shape == (len(model.classes), model.backbone.dim)
+        assert covariance.shape == (model.backbone.dim,) * 2
+        assert finite(*model.known)
+        assert (counts >= 0).all()
+        assert len(counts) == len(model.classes)
+    z = model.backbone(torch.rand(2, *((3, 8, 8) if isinstance(model.backbone, SmallResNet) else (4,)))).z
+    assert z.shape == (2, model.backbone.dim)
+
+
+def check_run(folder):
+    """What is true of every run, said without the schema."""
+    found, edits, _ = read_run(folder)
+    n, clusters, now = len(found), len(found.clusters.centres), classes(found, edits)
+    check_model(found.model)
+    assert n == len(found.listing) == len(found.clusters.assignment) > 0
+    assert found.features.shape[1] == found.clusters.centres.shape[1] == found.model.backbone.dim
+    assert finite(found.features, found.clusters.centres)
+    assert 0 <= found.clusters.assignment.min() <= found.clusters.assignment.max() < clusters
+    assert clusters == len(found.clusters.sizes) == len({*found.numbers}) == len(found.names)
+    assert (found.clusters.sizes >= 0).all()
+    assert min(found.numbers) >= 1
+    assert 0 <= found.threshold <= 2
+    assert isinstance(found.clusters.unit, bool)
+    assert {*found.known} <= {*KNOWN}
+    assert found.truth is None or len(found.truth) == n
+    assert all(0 <= row < n and 0 <= other < n != row for row, other in found.duplicates.items())
+    assert all(0 <= row < n and image.dtype == torch.uint8 for row, image in found.thumbnails.items())
+    assert all(box is None or (math.isfinite(sum(box)) and min(box[2:]) >= 0) for box in found.listing.boxes)
+    assert all(isinstance(name, str) for name in (*found.listing.names, *found.listing.groups, *found.facts.values()))
+    assert all(math.isfinite(value) for row in found.history for value in row.values())
+    assert all(math.isfinite(value) for line in found.calibration for value in line)
+    assert found.count is None or found.count.known <= found.count.classes
+    assert {*now.assignment.tolist()} <= {*now.names}
+    assert all(isinstance(name, str) and name.strip() for name in now.names.values())
+    if found.moments is not None:
+        trace = Trace.load(folder)
+        assert len(trace.labels) == len(trace.after.rows) == len(trace.after.latents)
+        assert not len(trace.labels) or 0 <= trace.labels.min() <= trace.labels.max() < len(trace.classes)
+
+
+RUN = {DISCOVERY: damaged_json, EDITS: damaged_lines, TENSORS: damaged_tensors, TRACE: damaged_tensors}
+INNER = {"model.json": damaged_json, "model.safetensors": damaged_tensors}
+FILES = (
+    [("run", name, how, check_run) for name, how in RUN.items()]
+    + [("run", f"{MODEL}/{name}", how, check_run) for name, how in INNER.items()]
+    + [("model", name, how, lambda folder: check_model(Model.from_pretrained(folder))) for name, how in INNER.items()]
+)
+
+
+@pytest.mark.parametrize(("folder", "name", "damage", "check"), FILES, ids=[f"{each[0]}-{each[1]}" for each in FILES])
+def test_a_damaged_file_is_refused_by_its_name_or_read_as_what_can_be(sound, tmp_path, folder, name, damage, check):
+    shutil.copytree(sound / folder, tmp_path / folder)
+    path, refused = tmp_path / folder / name, []
+    mutations = [*damage(path), *damaged_bytes(path, random.Random(name))]
+    for mutation in mutations:
+        path.write_bytes(mutation)
+        try:
+            check(tmp_path / folder)
+        except InputError as error:
+            refused.append(str(error))
+    assert all(str(tmp_path / folder) in said and len(said) < 1000 for said in refused)
+    assert len(mutations) / 4 < len(refused) <= len(mutations)
+
+
+@pytest.mark.parametrize(
+    ("where", "new", "told"),
+    [
+        ("threshold", math.nan, "NaN"),
+        ("threshold", 7, "threshold is 7; needed: a number from 0 to 2"),
+        ("known", ["cat", *map(str, range(49))], "known is .*; needed: some of the model's classes"),
+        ("numbers", [1, 2, 3, 3, 5], "numbers is .*; needed: each once"),
+        ("names", ["a"], "boxes is of 44 images; needed: 1"),
+        ("duplicates", {"3": 99}, "duplicates is 3: 99; needed: rows below 44"),
+    ],
+)
+def test_nonsense_in_a_run_is_refused_with_what_and_where(sound, tmp_path, where, new, told):
+    shutil.copytree(sound / "run", tmp_path / "run")
+    path = tmp_path / "run" / DISCOVERY
+    path.write_text(json.dumps(json.loads(path.read_text()) | {where: new}))
+    with pytest.raises(InputError, match=rf"discovery\.json is damaged: .*{told}.* Copy the run again"):
+        read_run(tmp_path / "run")
+
+
+def test_damaged_weights_of_others_are_refused_by_their_name(tmp_path):
+    path, name, draw = tmp_path / "net.safetensors", "test_resnet", random.Random("weights")
+    weights = vision("timm").create_model(name).state_dict()
+    save_file(weights, path)
+    first, content = next(iter(weights)), path.read_bytes()
+    for bad in (math.nan, math.inf):
+        save_file(weights | {first: weights[first] * bad}, tmp_path / "bad")
+        path.write_bytes((tmp_path / "bad").read_bytes())
+        with pytest.raises(InputError, match=rf"{path}.*NaN or infinite"):
+            trunk(name, weights=path)
+    words = [b"", b"{}", b"\x80\x04.", b"PK\x03\x04", content[:50], content[:-3], content[8:], os.urandom(999)]
+    for mutation in [*words, *(content[: draw.randrange(len(content))] for _ in range(5))]:
+        for place in (path, tmp_path / "net.pt"):
+            place.write_bytes(mutation)
+            with pytest.raises(InputError, match=str(place)):
+                trunk(name, weights=place)
+    for other in ({}, {first: weights[first]}, [1], 3, None, "text", {"state_dict": 3}):
+        torch.save(other, tmp_path / "net.pt")
+        with pytest.raises(InputError, match=str(tmp_path / "net.pt")):
+            trunk(name, weights=tmp_path / "net.pt")
