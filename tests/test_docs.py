@@ -31,7 +31,7 @@ from newfound.discovery.storage import (
     TENSORS,
 )
 from newfound.discovery.trace import TRACE
-from newfound.networks.resnet import SmallResNet
+from newfound.networks.adapter import Adapter
 from newfound.types import seeded
 from tests.discovery.made import make_found
 from tests.needs import need
@@ -97,7 +97,7 @@ def examples(page, word):
 def made(tmp_path, monkeypatch):
     """The discovery that the pages speak of: crabs, no eels, three new classes; its run folder lies at hand."""
     with seeded("pages"):
-        model = Model(SmallResNet(2, 2), 28, 1, ("crab", "eel"))
+        model = Model(Adapter(4, 2), 28, 1, ("crab", "eel"))
     names = [f"dive7/{row:04}.jpg" for row in range(44)]
     found = make_found(known=("crab", "eel"), model=model, listing=Listing.of(names, root=tmp_path))
     run = Discovery(found)
