@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Int, Shaped, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
@@ -16,9 +16,7 @@ from newfound.data.decoding import decode_all
 from newfound.data.listing import Listing
 from newfound.data.views import VIEWS
 from newfound.errors import InputError
-
-COARSE = 16
-"""Pixels of a side at which images are looked over for near-duplicates."""
+from newfound.functional.duplicates import SIDE
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +66,16 @@ class Images:
         pixels = [images.pixels.expand(-1, channels, -1, -1) for images in (labelled, self)]
         return PixelDataset(torch.cat(pixels), torch.cat([labelled.listing.labels, hidden]))
 
-    def duplicate_features(self) -> Float[Tensor, "n look"]:
-        """The pixels at a coarse size, about their mean; a 1 beside them makes blank images alike, and no others."""
-        coarse = F.adaptive_avg_pool2d(self.pixels.float(), min(COARSE, self.pixels.shape[-1])).flatten(1)
-        return F.pad(coarse - coarse.mean(1, keepdim=True), (0, 1), value=1.0)
+    def lookalikes(self, others: "Images | None") -> tuple[Int[Tensor, " n"], Int[Tensor, " m"]]:
+        """All: their pixels are at hand."""
+        return torch.arange(len(self)), torch.arange(len(self if others is None else others))
 
-    @property
-    def duplicate_threshold(self) -> float:
-        """Pixels that hardly differ."""
-        return 0.97
+    def small_copies(self, rows: Int[Tensor, " some"]) -> UInt8[Tensor, "some channels side side"]:
+        """Their pixels, averaged where there are more than are compared."""
+        if self.pixels.shape[-1] <= SIDE:
+            return self.pixels[rows]
+        some = [F.adaptive_avg_pool2d(self.pixels[part].float(), SIDE).round().byte() for part in rows.split(1024)]
+        return torch.cat(some) if some else self.pixels[rows]
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Copies of some, as they are."""

@@ -11,23 +11,24 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from newfound import methods
-from newfound.console import Progress, lasting, silent
-from newfound.data.batches import Dataset
+from newfound.console import Progress, silent
 from newfound.data.collection import Collection
+from newfound.data.duplicates import find_same
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import find_duplicates, pick_examples, read
+from newfound.discovery.reading import pick_examples, read
 from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import compare, known_sums
-from newfound.errors import counted, shorten
+from newfound.errors import shorten
 from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
 from newfound.functional.cluster import ClassSums
+from newfound.functional.duplicates import group
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
-from newfound.training.loop import Learner, estimate
+from newfound.training.loop import Learner, tell_length
 from newfound.training.train import Trained, train
 from newfound.types import Problem, Training, seeded
 
@@ -68,7 +69,9 @@ def find(
     model, method = _build(recipe, problem, copy.deepcopy(model), run.seed)
     budget = plan_training(run, unlabelled)
     learner = Learner(model.backbone, method, budget.trains)
-    _tell_length(learner, data, budget, run)
+    if budget.epochs:
+        length = tell_length(learner, data, budget, device=run.device, checkpoint=checkpoint if resume else None)
+        log.info(f"Discovery with {run.method}: {length}.")
     trained = train(
         learner,
         data,
@@ -153,13 +156,6 @@ def _build(recipe: Recipe, problem: Problem, model: Model, seed: int) -> tuple[M
     return model, method
 
 
-def _tell_length(learner: Learner, data: Dataset, budget: Training, run: Run) -> None:
-    if budget.epochs:
-        seconds = estimate(learner, data, budget, device=run.device)
-        length = f"{counted(budget.epochs, 'epoch')} of {counted(len(data), 'image')}"
-        log.info(f"Discovery with {run.method}: {length}{lasting(seconds)}.")
-
-
 def plan_training(run: Run, images: Collection) -> Training:
     """The host's training on somebody's own images, under wider views. Their shape changes; of images with three
     channels also the colours, where the method asks for strong views.
@@ -225,9 +221,11 @@ def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -
 def illustrate(
     images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters
 ) -> tuple[dict[int, int], dict[int, UInt8[Tensor, "channels height width"]]]:
-    """The near-duplicates, and small copies of the most and the least typical of the other images."""
+    """The near-duplicates, each with the most typical of those that it equals; and small copies of the most and the
+    least typical images of each cluster, near-duplicates once.
+    """
     own = away.gather(1, clusters.assignment[:, None])[:, 0]
-    duplicates = find_duplicates(images.duplicate_features(), own, clusters.assignment, images.duplicate_threshold)
-    lone = torch.ones(len(own), dtype=torch.bool)
-    lone[[*duplicates]] = False
+    first = group(find_same(images), own.argsort(stable=True))
+    duplicates = {row: other for row, other in enumerate(first.tolist()) if row != other}
+    lone = (first == torch.arange(len(own))) | (clusters.assignment[first] != clusters.assignment)
     return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, EXEMPLARS, DOUBTFUL))

@@ -21,10 +21,14 @@ PLACES = ("known", "weights")
 
 @contextmanager
 def working(
-    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool
+    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool, note: str = ""
 ) -> Iterator[Path | None]:
-    """Claim the folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done."""
+    """Claim the folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done. A `note` is said,
+    and stands above the settings.
+    """
     if output is None:
+        if note:
+            log.info(note)
         yield None
         return
     folder = Path(output)
@@ -35,17 +39,20 @@ def working(
     if overwrite:
         for old in (*folder.glob(f"*{CHECKPOINT}"), *(folder / name for name in RESULTS)):
             old.unlink(missing_ok=True)
-    files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
+    above = "".join(f"# {line}\n" for line in note.splitlines())
+    files.write(folder / CONFIG, above + tomli_w.dumps(config(task, settings)))
     handler = logging.FileHandler(folder / LOG, mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     try:
+        if note:
+            log.info(note)
         yield folder
     finally:
         log.removeHandler(handler)
         handler.close()
     if is_model(folder):
-        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
+        files.write(folder / CONFIG, above + tomli_w.dumps(config(task, portable(settings))))
     tidy(folder)
 
 
