@@ -4,9 +4,10 @@
 
 Three sets: all embedded drawings, Debian's clip art (its 1378 stars apart: see decision 12) and CIFAR-10's test images.
 Of every fifth picture one copy is made: shifted, recompressed, resized, or all of these. Bounds were chosen on the even
-half of the originals; the rows are of the odd half. A pair is right where both come of one original, where the
-originals are equal to the pixel, and where they are one clip under one file name in two folders. Every other pair is
-counted as wrong, whatever it shows, and named in the results.
+half of the originals; what counts is the odd half. A pair is right where both come of one original, where the originals
+are equal to the pixel, or but for their size (no pixel of copies 64 wide differs by more than 16 of 256), and where
+they are one clip under one file name in two folders. Every other pair is counted as wrong, whatever it shows, and named
+in the results.
 """
 
 import hashlib
@@ -15,11 +16,13 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from torch import Tensor
 
 from newfound import files
 from newfound.data.datasets import load_dataset, load_doodles
@@ -34,14 +37,14 @@ COPIES = (
     "shifted, 3/4 the size, JPEG 70",
 )  # fmt: skip
 SHIFTS = {1: ((1, 0), (0, 1), (-1, 1)), 2: ((2, 0), (0, 2), (-2, 1))}
+BEFORE = "before: coarse cosine"
 ARMS = {
+    BEFORE: None,
     "chosen": {},
-    "any place may differ": {"WORST": 1e9},
-    "as a whole and at any place, twice as far": {"ALL_OVER": 0.2, "WORST": 0.7},
-    "half as far": {"ALL_OVER": 0.05, "WORST": 0.18},
-    "not shifted": {"REACH": 0},
+    "any place may differ": {"WORST": 1e9, "FINE_WORST": 1e9},
+    "not confirmed": {"FINE_WORST": 1e9},
 }
-MOST = 2500
+MOST = 1500
 """Originals of a half, at most."""
 
 
@@ -73,18 +76,25 @@ def copy(image, kind, number):
     return recompress(resize(shift(image, 1, 1), 0.75), 70)
 
 
-def small(image):
+def small(image, side):
     file = io.BytesIO()
     image.save(file, "png", compress_level=1)
-    return decode(file.getvalue(), duplicates.SIDE)
+    return decode(file.getvalue(), side)
+
+
+def stack(pictures):
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
 
 
 def flat(file):
     """A clip on white, no wider than a page would show it; None where it is larger than any screen."""
-    with Image.open(file) as image:
-        if image.width * image.height > 4e6:
-            return None
-        image = image.convert("RGBA")
+    try:
+        with Image.open(file) as opened:
+            if opened.width * opened.height > 4e6:
+                return None
+            image = opened.convert("RGBA")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return None
     image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     image.thumbnail((400, 400))
     return image
@@ -102,8 +112,8 @@ def originals(root):
 
 def half(pictures, odd):
     """Small copies, the original of each, its kind; equal originals are one."""
-    order = np.random.default_rng(12).permutation(len(pictures))[int(odd) :: 2][:MOST]
-    copies, sources, kinds, names = [], [], [], []
+    order = np.random.default_rng(12).permutation(len(pictures))[int(odd) :: 2][-MOST:]
+    copies, fine, sides, sources, kinds, names = [], [], [], [], [], []
     first: dict[object, int] = {}
     for row in order.tolist():
         name, load = pictures[row]
@@ -119,10 +129,27 @@ def half(pictures, odd):
             kind = COPIES[number // 5 % len(COPIES)]
             made.append((copy(image, kind, number // 5 // len(COPIES)), kind))
         for shown, kind in made:
-            copies.append(small(shown))
+            copies.append(small(shown, duplicates.SIDE))
+            fine.append(small(shown, duplicates.FINE))
+            sides.append(min(shown.size))
             sources.append((number, same))
             kinds.append(kind)
-    return torch.from_numpy(np.stack(copies)).permute(0, 3, 1, 2), sources, kinds, names
+    return Half(stack(copies), stack(fine), torch.tensor(sides), sources, kinds, names)
+
+
+class Half(NamedTuple):
+    """Pictures of a half, and the copies made of them."""
+
+    copies: Tensor
+    fine: Tensor
+    sides: Tensor
+    sources: list[tuple[int, int]]  # the original's number, and that of the first that equals it
+    kinds: list[str]  # of a copy; "" of an original
+    names: list[str]  # of the originals
+
+    def equal(self, a, b):
+        """Whether two pictures are one, drawn at another size: no pixel of the finer copies differs by much."""
+        return (self.fine[a].int() - self.fine[b].int()).abs().max() <= 16
 
 
 def coarse_cosine(copies):
@@ -133,11 +160,13 @@ def coarse_cosine(copies):
                       for i in range(0, len(x), 512)])  # fmt: skip
 
 
-def measure(name, part, pairs, sources, kinds, names, copies):
+def measure(name, part, pairs, pictures):
+    copies, _, _, sources, kinds, names = pictures
+    original = {number: row for row, (number, _) in enumerate(sources) if not kinds[row]}
     right, wrong, found = 0, [], set()
     for a, b in pairs.tolist():
         (one, same_one), (other, same_other) = sources[a], sources[b]
-        if one == other or same_one == same_other:
+        if same_one == same_other or pictures.equal(original[one], original[other]):
             right += 1
             found |= {a, b} if one == other else set()
         else:
@@ -159,12 +188,16 @@ def measure(name, part, pairs, sources, kinds, names, copies):
     }
 
 
-def under(bounds, copies):
+def under(bounds, pictures):
     before = {name: getattr(duplicates, name) for name in bounds}
     for name, value in bounds.items():
         setattr(duplicates, name, value)
     try:
-        return duplicates.find_pairs(copies)
+        pairs = duplicates.find_pairs(pictures.copies)
+        fine = (pictures.sides[pairs] >= duplicates.FINE).all(1)
+        same = ~fine
+        same[fine] = duplicates.confirm(*(pictures.fine[pairs[fine, side]] for side in (0, 1)))
+        return pairs[same]
     finally:
         for name, value in before.items():
             setattr(duplicates, name, value)
@@ -175,20 +208,20 @@ def main(root):
     for name, pictures in originals(root):
         for part in ("even", "odd"):
             with configure_pillow():
-                copies, sources, kinds, names = half(pictures, part == "odd")
-            arms = {"before: coarse cosine": lambda: coarse_cosine(copies)}
-            arms |= {arm: lambda bounds=bounds: under(bounds, copies) for arm, bounds in ARMS.items()}
-            for arm, find in arms.items():
-                if part == "odd" and arm not in ("chosen", "before: coarse cosine"):
+                shown = half(pictures, part == "odd")
+            for arm, bounds in ARMS.items():
+                if part == "odd" and arm not in ("chosen", BEFORE):
                     continue
-                row = {"arm": arm} | measure(name, part, find(), sources, kinds, names, copies)
+                pairs = coarse_cosine(shown.copies) if bounds is None else under(bounds, shown)
+                row = {"arm": arm} | measure(name, part, pairs, shown)
                 if arm != "chosen":
                     row["wrong"] = len(row["wrong"])
                 rows.append(row)
                 print({key: value for key, value in row.items() if key != "wrong"}, flush=True)
     setting = {"command": "python scripts/choose_duplicates.py CIFAR", "versions": versions()}
     bounds = {
-        key: getattr(duplicates, key) for key in ("SIDE", "NEIGHBOURS", "FAR", "REACH", "ALL_OVER", "WORST", "PLAIN")
+        key: getattr(duplicates, key)
+        for key in ("SIDE", "NEIGHBOURS", "FAR", "REACH", "ALL_OVER", "WORST", "FINE", "FINE_WORST", "PLAIN")
     }
     files.write(RESULTS, json.dumps({"setting": setting | {"bounds": bounds}, "rows": rows}, indent=1) + "\n")
 

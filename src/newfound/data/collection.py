@@ -38,8 +38,11 @@ class Collection(Protocol):
         are worth a look at their pixels.
         """
 
-    def small_copies(self, rows: Int[Tensor, " some"]) -> UInt8[Tensor, "some channels side side"]:
-        """Some at the size at which near-duplicates are compared."""
+    def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some channels height width"]:
+        """Some at this size, or at their own where that is smaller: near-duplicates are compared by them."""
+
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        """How many pixels of a side some have; 0 where nobody knows."""
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some."""

@@ -21,6 +21,9 @@ from newfound.errors import InputError
 
 Result = TypeVar("Result")
 
+THUMBNAIL = 96
+"""Pixels of a side of the small copies that a run keeps."""
+
 
 class Box(NamedTuple):
     """A rectangle in an image, in pixels from its upper left corner."""

@@ -14,13 +14,9 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
-from newfound.data.decoding import decode_all
+from newfound.data.decoding import THUMBNAIL, decode_all, measure_side
 from newfound.data.listing import Listing
 from newfound.errors import counted
-from newfound.functional.duplicates import SIDE
-
-THUMBNAIL = 96
-"""Pixels of a side of the small copies that a run keeps."""
 
 ALIKE = 0.8
 """The cosine of features that near-duplicates have at least (decision 12); many other images have it too."""
@@ -81,9 +77,15 @@ class FeatureImages:
             theirs |= alike.any(0)
         return mine.nonzero()[:, 0], theirs.nonzero()[:, 0]
 
-    def small_copies(self, rows: Int[Tensor, " some"]) -> UInt8[Tensor, "some 3 side side"]:
+    def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some 3 {side} {side}"]:
         """Read anew; grey, which is nobody's duplicate, where a file has vanished meanwhile."""
-        return self._read(rows, SIDE)
+        return self._read(rows, side)
+
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        """The shorter ones of their files, or of the boxes in them."""
+        some = self.listing.pick(rows)
+        sides = [min(box[2:]) if box else measure_side(file) for file, box in zip(some.files, some.boxes, strict=True)]
+        return torch.tensor([int(side or 0) for side in sides], dtype=torch.long)
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some, read anew; grey where a file has vanished meanwhile."""

@@ -3,11 +3,12 @@
 import copy
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from newfound import methods
@@ -36,6 +37,9 @@ log = logging.getLogger("newfound")
 
 EXEMPLARS, DOUBTFUL = 24, 6
 """How many of a cluster's most and least typical images a run keeps small copies of."""
+
+REFERENCES = 4
+"""How many labelled images of a known class stand beside what was found."""
 
 ALL_UNSURE = 2.0
 """A confidence that no image has."""
@@ -105,17 +109,20 @@ def _measure(
     clusters = read_clusters(features, classes, known, unit, run.seed)
     calibration = model.calibration or encoder.calibration
     away = distances(compare(features, unit), clusters.centres)
-    duplicates, thumbnails = illustrate(unlabelled, away, clusters)
+    confidence = judge_clusters(away, clusters, calibration)
+    threshold = confidence_threshold(confidence, run.unsure)
+    duplicates, thumbnails = illustrate(unlabelled, away, clusters, confidence >= threshold)
     return Found(
         unlabelled.listing,
         model,
         features,
         clusters,
         calibration,
-        confidence_threshold(judge_clusters(away, clusters, calibration), run.unsure),
+        threshold,
         known=recognised,
         duplicates=duplicates,
         thumbnails=thumbnails,
+        references=pick_references(labelled, compare(trained.after.labelled, unit), recognised),
         history=tuple(trained.history),
         count=about.count,
         truth=about.truth,
@@ -219,13 +226,30 @@ def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -
 
 
 def illustrate(
-    images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters
+    images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters, sure: Bool[Tensor, " n"]
 ) -> tuple[dict[int, int], dict[int, UInt8[Tensor, "channels height width"]]]:
-    """The near-duplicates, each with the most typical of those that it equals; and small copies of the most and the
-    least typical images of each cluster, near-duplicates once.
+    """The near-duplicates, each with the most typical of those that it equals; and small copies of each cluster's most
+    typical images that are sure and of its least typical ones, near-duplicates once.
     """
     own = away.gather(1, clusters.assignment[:, None])[:, 0]
     first = group(find_same(images), own.argsort(stable=True))
     duplicates = {row: other for row, other in enumerate(first.tolist()) if row != other}
     lone = (first == torch.arange(len(own))) | (clusters.assignment[first] != clusters.assignment)
-    return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, EXEMPLARS, DOUBTFUL))
+    return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, sure, EXEMPLARS, DOUBTFUL))
+
+
+def pick_references(
+    labelled: Collection | None, latents: Float[Tensor, "m dim"], known: Sequence[str]
+) -> dict[int, UInt8[Tensor, "some channels height width"]]:
+    """Small copies of labelled images of each known class, those nearest its mean, by its place in `known`; none where
+    labelled images took no part.
+    """
+    if labelled is None:
+        return {}
+    chosen: dict[int, list[int]] = {}
+    for place, name in enumerate(known):
+        rows = (labelled.listing.labels == labelled.listing.classes.index(name)).nonzero()[:, 0]
+        away = (latents[rows] - latents[rows].mean(0)).norm(dim=1)
+        chosen[place] = rows[away.argsort(stable=True)[:REFERENCES]].tolist()
+    copies = labelled.thumbnails([row for rows in chosen.values() for row in rows])
+    return {place: torch.stack([copies[row] for row in rows]) for place, rows in chosen.items()}

@@ -22,12 +22,17 @@ def read(latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, see
 
 
 def pick_examples(
-    away: Float[Tensor, " n"], cluster: Int[Tensor, " n"], lone: Bool[Tensor, " n"], typical: int, doubtful: int
+    away: Float[Tensor, " n"],
+    cluster: Int[Tensor, " n"],
+    lone: Bool[Tensor, " n"],
+    sure: Bool[Tensor, " n"],
+    typical: int,
+    doubtful: int,
 ) -> list[int]:
-    """The rows of each cluster's most and least typical images, near-duplicates once."""
+    """The rows of each cluster's most typical images that are sure, and of its least typical ones; `lone` alone."""
     kept: set[int] = set()
     for number in cluster.unique():
         rows = ((cluster == number) & lone).nonzero()[:, 0]
-        ordered = rows[away[rows].argsort(stable=True)].tolist()
-        kept |= {*ordered[:typical], *ordered[-doubtful:]}
+        ordered = rows[away[rows].argsort(stable=True)]
+        kept |= {*ordered[sure[ordered]][:typical].tolist(), *ordered[-doubtful:].tolist()}
     return sorted(kept)

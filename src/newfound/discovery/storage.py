@@ -40,6 +40,9 @@ RESULTS = (DISCOVERY, TENSORS, TRACE, EDITS, REPORT, f"{MODEL}/model.json", ASSI
 
 VERSION = 4
 
+REFERENCE = "references "
+"""Before the place of a known class, the name of the small copies of its labelled images."""
+
 
 def identify(folder: Path) -> str | None:
     """What tells the run in a folder from any other: the digest of its `discovery.json`; None: there is none."""
@@ -65,6 +68,7 @@ def write_found(found: Found, folder: Path) -> None:
         "thumbnail rows": torch.tensor(rows, dtype=torch.long),
         "thumbnails": torch.stack([found.thumbnails[row] for row in rows]) if rows else torch.empty(0),
     }
+    tensors |= {f"{REFERENCE}{place}": copies for place, copies in found.references.items()}
     files.write_tensors(folder / TENSORS, tensors)
     if found.moments is not None:
         _trace(found).save(folder)
@@ -154,6 +158,9 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> F
         numbers=tuple(about["numbers"]),
         duplicates={int(row): other for row, other in about["duplicates"].items()},
         thumbnails=dict(zip(tensors["thumbnail rows"].tolist(), tensors["thumbnails"], strict=True)),
+        references={
+            int(name.removeprefix(REFERENCE)): copies for name, copies in tensors.items() if name.startswith(REFERENCE)
+        },
         history=tuple(about["history"]),
         count=_count(about.get("count")),
         truth=None if about["truth"] is None else tuple(about["truth"]),

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-SIDE = 32
-"""Pixels of a side of the small copies that are compared."""
+SIDE, FINE = 32, 64
+"""Pixels of a side of the small copies that are compared, and of those by which what they say is confirmed."""
 
 NEIGHBOURS = 8
 """Pictures that each is compared with, at most: those that look most like it from afar."""
@@ -17,11 +17,14 @@ NEIGHBOURS = 8
 FAR = 0.65
 """The cosine from afar below which two pictures are not compared."""
 
-REACH = 2
-"""How many pixels of a small copy one picture may be shifted against the other."""
+REACH = 1 / 16
+"""How far one picture may be shifted against the other, as a share of its side."""
 
-ALL_OVER, WORST = 0.1, 0.35
+ALL_OVER, WORST = 0.07, 0.25
 """How far two copies may differ, as a share of their contrast: over all their pixels, and at any place of 4 × 4."""
+
+FINE_WORST = 0.35
+"""The latter for copies of `FINE` pixels, in which 4 × 4 are less of the picture."""
 
 PLAIN = 4.0
 """Grey levels: copies of so little contrast show nothing to tell them by, and none is called another's duplicate."""
@@ -75,9 +78,12 @@ def coarse(copies: UInt8[Tensor, "n channels side side"]) -> Float[Tensor, "n lo
 
 
 def show_same(
-    copies: UInt8[Tensor, "n channels side side"], others: UInt8[Tensor, "n channels side side"]
+    copies: UInt8[Tensor, "n channels side side"],
+    others: UInt8[Tensor, "n channels side side"],
+    bound: float | None = None,
 ) -> Bool[Tensor, " n"]:
-    """Whether each picture and the one beside it are the same, wherever within `REACH` one lies against the other.
+    """Whether each picture and the one beside it are the same, wherever within `REACH` one lies against the other. A
+    `bound` takes the place of `WORST`.
 
         d = blurred (a − b) where they overlap;   v = ½ (var a + var b) + PLAIN²,  of blurred a and b
         same ⇔ mean d² ≤ ALL_OVER · v  and  max over 4 × 4 of mean d² ≤ WORST · v,   at the shift of least mean d² / v
@@ -89,7 +95,7 @@ def show_same(
     soft_a, soft_b = blur(a), blur(b)
     whole_a, whole_b = contrast(soft_a), contrast(soft_b)
     least = torch.full((len(a),), torch.inf)
-    worst, reach = least.clone(), min(REACH, a.shape[-1] // 8)
+    worst, reach = least.clone(), round(REACH * a.shape[-1])
     for down, across in itertools.product(range(-reach, reach + 1), repeat=2):
         left, right = _overlap(a, down, across), _overlap(a, -down, -across)
         seen_a, seen_b = contrast(soft_a[left]), contrast(soft_b[right])
@@ -99,10 +105,18 @@ def show_same(
         hidden = (seen_a < whole_a / 2) | (seen_b < whole_b / 2)
         better = (everywhere < least) & ~hidden
         least = torch.where(better, everywhere, least)
-        place = F.avg_pool2d(apart, 4, ceil_mode=True).flatten(1).amax(1) / scale
+        place = F.avg_pool2d(apart, min(4, *apart.shape[2:]), 2).flatten(1).amax(1) / scale
         worst = torch.where(better, place, worst)
     plain = torch.minimum(whole_a, whole_b) < PLAIN**2
-    return (least <= ALL_OVER) & (worst <= WORST) & ~plain
+    return (least <= ALL_OVER) & (worst <= (WORST if bound is None else bound)) & ~plain
+
+
+def confirm(
+    copies: UInt8[Tensor, "n channels fine fine"], others: UInt8[Tensor, "n channels fine fine"]
+) -> Bool[Tensor, " n"]:
+    """Whether pictures that look the same at `SIDE` do so at `FINE` pixels too: a star on a flag is lost at 32."""
+    same = [show_same(a, b, FINE_WORST) for a, b in zip(copies.split(ROWS // 4), others.split(ROWS // 4), strict=True)]
+    return torch.cat(same) if same else torch.zeros(0, dtype=torch.bool)
 
 
 def _overlap(x: Float[Tensor, "n c s s"], down: int, across: int) -> tuple[slice, ...]:
