@@ -166,7 +166,7 @@ def _tell(found: "Discovery") -> None:
     summary = found.summary()
     narrow = summary.drop(columns=["share", "newness", "reviewed"])  # they are in classes.csv
     title = f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.found), 'image')}"
-    console.table(narrow, title, names=("class", "nearest"), spare=("exemplar", "nearest", "coherence"))
+    console.table(narrow, title, names=("class", "nearest", "exemplar"), spare=("exemplar", "nearest", "coherence"))
     for line in explain_gaps(found.classes):
         console.say(line)
     if "classes" in found.facts:

@@ -7,7 +7,7 @@ from torch import Tensor
 from newfound.data.collection import Collection
 from newfound.functional.duplicates import FINE, SIDE, confirm, find_pairs
 
-Copies = UInt8[Tensor, "n channels side side"]
+Copies = UInt8[Tensor, "_ _ _ _"]
 
 
 def find_same(images: Collection, others: Collection | None = None) -> Int[Tensor, "pairs 2"]:

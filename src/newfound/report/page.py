@@ -171,7 +171,8 @@ def overview(page: Page) -> str:
 def row(i: int, found: Found, colour: str, share: float, mapped: bool) -> str:
     """One line of the list: picture, name, size as a bar, confidence; a button where there is a map to act on."""
     tag, state = ("button", f' type="button" aria-pressed="false" data-class="{i}"') if mapped else ("div", "")
-    picture = thumbnail(found.exemplars[0].pixels, f"Images of {found.name}") if found.exemplars else ""
+    shown = found.exemplars or found.doubtful
+    picture = thumbnail(shown[0].pixels, f"Images of {found.name}") if shown else ""
     truth = ""
     if found.truth:
         name, count = most(found.truth)[0]
