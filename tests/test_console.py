@@ -53,7 +53,7 @@ def test_of_several_processes_the_first_talks(capsys, monkeypatch):
     assert capsys.readouterr().out == "a line\n"
 
 
-@pytest.mark.parametrize(("columns", "left"), [(200, {"exemplar", "nearest"}), (80, {"nearest"}), (60, set())])
+@pytest.mark.parametrize(("columns", "left"), [(200, {"exemplar", "nearest"}), (90, {"nearest"}), (80, set())])
 def test_columns_are_left_out_before_a_name_is_broken(capsys, monkeypatch, columns, left):
     rows = SUMMARY.assign(**{"class": "Strongylocentrotus", "nearest": "Echinocardium"})
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from newfound.spacing.presets import aligned
-from newfound.spacing.prototypes import move, place_anchors
+from newfound.spacing.loss import SpacingLoss
+from newfound.spacing.prototypes import move
 from newfound.types import generator
 from tests.spacing.naive import naive_move, rand
 
@@ -41,11 +41,11 @@ def test_latents_that_follow_their_prototype_drift_like_the_harmonic_numbers():
 
 
 def test_classes_without_room_are_told_once_in_words_that_say_what_to_do():
-    preset, random = aligned(), generator("crowd")
+    spacing = SpacingLoss(classes=6, dim=3, preset="aligned")
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
+        warnings.simplefilter("always")
         for seed in range(3):
-            place_anchors(torch.randn(6, 3, generator=generator("crowd", seed)), preset, random)
+            spacing.start(torch.randn(30, 3, generator=generator("crowd", seed)))
     (told,) = [str(warning.message) for warning in caught]
     assert "6 classes" in told
     assert "--backbone" in told
