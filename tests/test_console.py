@@ -93,3 +93,17 @@ def test_of_several_processes_the_first_talks(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     console.say("a line")
     assert capsys.readouterr().out == "a line\n"
+
+
+@pytest.mark.parametrize(("columns", "left"), [(200, {"exemplar", "nearest"}), (90, {"nearest"}), (80, set())])
+def test_columns_are_left_out_before_a_name_is_broken(capsys, monkeypatch, columns, left):
+    rows = SUMMARY.assign(**{"class": "Strongylocentrotus", "nearest": "Echinocardium"})
+    monkeypatch.setenv("COLUMNS", str(columns))
+    spare = ("exemplar", "nearest", "coherence")
+    console.table(rows, "title", names=("class", "nearest", "exemplar"), spare=spare)
+    said = capsys.readouterr().out
+    assert max(map(cell_len, said.splitlines())) <= columns
+    assert all(word in said for word in ("Strongylocentrotus", "size", "kind", "120"))
+    assert {column for column in ("exemplar", "nearest") if column in said} == left
+    assert ("Echinocardium" in said) == ("nearest" in left)
+    assert ("dive7/long/path/IMG_20211201.jpg" in said) == ("exemplar" in left)

@@ -161,9 +161,14 @@ def discover(
 
 def _tell(found: "Discovery") -> None:
     """What was found, in a screen."""
+    from newfound.discovery.summary import explain_gaps
+
     summary = found.summary()
     narrow = summary.drop(columns=["share", "newness", "reviewed"])  # they are in classes.csv
-    console.table(narrow, f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.found), 'image')}")
+    title = f"{counted(len(summary), 'class', 'classes')} in {counted(len(found.found), 'image')}"
+    console.table(narrow, title, names=("class", "nearest", "exemplar"), spare=("exemplar", "nearest", "coherence"))
+    for line in explain_gaps(found.classes):
+        console.say(line)
     if "classes" in found.facts:
         console.say(f"Classes: {found.facts['classes']}.")
     if found.scores:

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +18,7 @@ STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 and bytes of names that are no text.
 """
 
-WORD = 12
+WORD = 14
 """Letters of a word that is never broken in a table."""
 
 
@@ -66,8 +66,10 @@ def say(text: str) -> None:
         print(printable(text))
 
 
-def table(rows: "DataFrame", title: str) -> None:
-    """Print a table to a person."""
+def table(rows: "DataFrame", title: str, *, names: Collection[str] = (), spare: Sequence[str] = ()) -> None:
+    """Print a table to a person. Words of the columns `names` are never broken: where they would have to be, columns of
+    `spare` are left out, the first before the second.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -75,28 +77,43 @@ def table(rows: "DataFrame", title: str) -> None:
     if not first():
         return
     console, table = Console(emoji=False), Table(title=printable(title))
+    rows = _leave_out(rows, console.width, names, spare)
     text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else printable(str(value)))
     columns = [[printable(str(column)), *text[column]] for column in text.columns]
     sides: list[Literal["left", "right"]] = [
         "right" if rows[column].dtype.kind in "if" else "left" for column in rows.columns
     ]
-    for (head, *_), side, width in zip(columns, sides, _widths(columns, console.width), strict=True):
+    for (head, *_), side, width in zip(columns, sides, _widths(columns, console.width, names), strict=True):
         table.add_column(head, justify=side, overflow="fold", min_width=width, max_width=width)
     for row in text.itertuples(index=False):
         table.add_row(*map(escape, row))
     console.print(table, crop=False)  # where it cannot fit, nothing is lost
 
 
-def _widths(columns: list[list[str]], room: int) -> list[int]:
+def _leave_out(rows: "DataFrame", room: int, names: Collection[str], spare: Sequence[str]) -> "DataFrame":
+    """A table without as many of its spare columns as must go for it to fit."""
+    for column in spare:
+        text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+        widths = _widths([[str(head), *text[head]] for head in text.columns], room, names)
+        if sum(widths) + 3 * len(widths) + 1 <= room:
+            break
+        rows = rows.drop(columns=column, errors="ignore")
+    return rows
+
+
+def _widths(columns: list[list[str]], room: int, names: Collection[str] = ()) -> list[int]:
     """How wide columns of a table may be that is to fit: the widest gives way first, as long as no word is broken.
 
-    What stands in the first column is never broken; a word as long as a path may be.
+    What stands in the first column is never broken, nor a word in one of `names`; elsewhere one as long as a path is.
     """
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, cells)) for cells in columns]
     words = [map(cell_len, " ".join(cells).split()) for cells in columns]
-    least = [max((size for size in sizes if size <= WORD), default=1) for sizes in words]
+    longest = [math.inf if column[0] in names else WORD for column in columns]
+    least = [
+        max((size for size in sizes if size <= most), default=1) for sizes, most in zip(words, longest, strict=True)
+    ]
     least[0] = widths[0]
     while sum(widths) + 3 * len(widths) + 1 > room and (able := [i for i, w in enumerate(widths) if w > least[i]]):
         widths[max(able, key=lambda i: widths[i])] -= 1

@@ -73,9 +73,7 @@ def room_for(path: Path, needed: int | None = None) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         free = sized(shutil.disk_usage(path.parent).free)
-        wish = (
-            f"It needs {sized(needed)}, and {free} are free" if needed else f"{free} are free, and it needs more"
-        )
+        wish = f"It needs {sized(needed)}, and {free} are free" if needed else f"{free} are free, and it needs more"
         raise InputError(
             f"{path} cannot be written: {error.strerror}. {wish}. Make room, then give the same command again."
         ) from error

@@ -5,8 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from newfound.data import leaks
+from newfound.data.datasets import load_doodles
 from newfound.data.leaks import check_apart, check_leaks
 from newfound.data.pixels import arrays
 from newfound.errors import InputError
@@ -34,6 +36,14 @@ def test_one_changed_pixel_makes_another_picture():
     unlabelled = some([-1] * 3)
     unlabelled.pixels[:, 0, 0, 0] += 1
     check_leaks(labelled, unlabelled)
+
+
+def test_a_labelled_picture_that_was_recompressed_is_named_and_not_refused(caplog):
+    drawings = load_doodles("spare").pixels[:12, 0].numpy()
+    blurred = [np.asarray(Image.fromarray(drawing).resize((56, 56)).resize((28, 28))) for drawing in drawings[3:5]]
+    with caplog.at_level("WARNING", "newfound"):
+        check_leaks(arrays(drawings, [0] * 12), arrays(np.stack(blurred)))
+    assert "2 unlabelled images nearly equal to a labelled one: '3' = '0', '4' = '1'." in caplog.text
 
 
 @pytest.fixture

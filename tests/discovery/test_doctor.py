@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,11 +69,12 @@ def test_the_cache_is_looked_at_too(monkeypatch, tmp_path):
 
 
 def test_torchvision_that_was_made_for_another_torch_is_told_and_no_obstacle(monkeypatch):
-    for parts, told in ({"roi_align": None}, "all loaded"), ({}, "made for another torch"):
+    for parts, told in ({"roi_align": None}, version("torchvision")), ({}, "Nothing here needs them"):
         operators = SimpleNamespace(torchvision=SimpleNamespace(**parts))
         monkeypatch.setattr(doctor, "torch", SimpleNamespace(ops=operators))
         found = doctor._torchvision()
         assert found.fine
+        assert found.what == "torchvision"
         assert told in found.found
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert not doctor._torchvision().fine

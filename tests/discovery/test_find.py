@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
-from newfound.discovery.find import confidence_threshold, find
+from newfound.discovery.find import confidence_threshold, find, illustrate, pick_references
+from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
-from newfound.discovery.reading import find_duplicates
 from newfound.discovery.settings import Run
 from newfound.discovery.tables import judge, tabulate_assignments
 from newfound.encoders import embed
@@ -201,24 +201,35 @@ def test_a_share_that_is_none_is_refused(share):
         find(make_model("one"), UNLABELLED, 3, run=Run(unsure=share))
 
 
-def near(images, away, cluster):
-    return find_duplicates(images.duplicate_features(), away, cluster, images.duplicate_threshold)
-
-
 def copied():
-    """Images of which some are copies: 20 and 22 of 3, 21 of 7 in another brightness."""
+    """Images of which some are copies: 20 and 22 of 3."""
     pixels = UNLABELLED.pixels.clone()
-    pixels[20], pixels[22], pixels[21] = pixels[3], pixels[3], pixels[7] // 2 + 40
+    pixels[20], pixels[22] = pixels[3], pixels[3]
     return Images(pixels, UNLABELLED.listing)
 
 
-def test_near_duplicates_are_told_by_the_most_typical_of_them_within_their_cluster():
-    away, cluster = torch.linspace(2, 1, 24), torch.zeros(24, dtype=torch.long)  # the later, the nearer its centre
-    assert near(copied(), away, cluster) == {3: 22, 20: 22, 7: 21}
-    cluster[21] = 1
-    assert near(copied(), away, cluster) == {3: 22, 20: 22}
-    assert near(copied(), away.flip(0), cluster) == {20: 3, 22: 3}
-    assert near(UNLABELLED, away, cluster) == {}
+def test_near_duplicates_are_told_by_the_most_typical_of_them_whatever_their_cluster():
+    near = torch.linspace(2, 1, 24)  # the later, the nearer its centre
+    for away, first in ((near, 22), (near.flip(0), 3)):
+        away = torch.stack([away, away], 1)
+        assignment = torch.zeros(24, dtype=torch.long)
+        assignment[20] = 1
+        clusters = Clusters(assignment, torch.zeros(2, 3), torch.tensor([23, 1]), unit=False)
+        duplicates, shown = illustrate(copied(), away, clusters, torch.ones(24, dtype=torch.bool))
+        assert duplicates == {row: first for row in (3, 20, 22) if row != first}
+        assert {3, 20, 22} & shown.keys() == {first, 20}  # its cluster would show nothing else
+
+
+def test_references_are_the_labelled_images_nearest_the_mean_of_their_class():
+    labels = torch.arange(24) % 2
+    labelled = UNLABELLED.relabel(labels, ["cat", "dog"])
+    latents = torch.linspace(0, 1, 24)[:, None].square()
+    found = pick_references(labelled, latents, ["dog"])
+    mean = latents[labels == 1].mean()
+    nearest = sorted(range(1, 24, 2), key=lambda row: abs(latents[row, 0] - mean).item())[:4]
+    assert found.keys() == {0}
+    assert torch.equal(found[0], labelled.pixels[nearest])
+    assert pick_references(None, latents, ["dog"]) == {}
 
 
 def test_of_near_duplicates_one_is_shown():

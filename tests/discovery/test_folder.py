@@ -110,3 +110,11 @@ def test_two_processes_write_one_run_folder(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Report:") == 1
     assert len(pd.read_csv(tmp_path / "run" / "assignments.csv")) == 16
+
+
+def test_a_note_stands_above_the_settings_and_in_the_log(tmp_path, caplog):
+    with working(
+        tmp_path / "run", "discover", {"seed": 1}, overwrite=False, resume=False, note="Backbone: x, since y."
+    ):
+        pass
+    assert (tmp_path / "run" / "config.toml").read_text().startswith("# Backbone: x, since y.\n[discover]")

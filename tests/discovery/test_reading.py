@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from newfound.discovery.reading import first_alike, pick_examples, read
+from newfound.discovery.reading import pick_examples, read
 from newfound.encoders import embed, encoder_of
 from newfound.encoders.known import compare, known_sums
 from newfound.encoders.statistics import fit_statistics, refit_axes
@@ -88,65 +87,17 @@ def test_one_stage_and_two_find_known_classes_in_the_pile_and_the_same_new_ones(
         assert torch.equal(found[200:], found[200::20].repeat_interleave(20))
 
 
-def naive_first_alike(looks, order, alike):
-    first = {}
-    for place, row in enumerate(order.tolist()):
-        first[row] = row
-        for other in order[:place].tolist():
-            if torch.cosine_similarity(looks[row], looks[other], dim=0) >= alike:
-                first[row] = first[other]
-                break
-    return [first[row] for row in range(len(looks))]
-
-
-def test_near_duplicates_equal_the_loop_over_pairs():
-    random = generator("twins")
-    looks = torch.rand(9, 6, generator=random)[torch.randint(9, (60,), generator=random)]
-    looks = looks * (1 + torch.rand(60, 1, generator=random)) + 0.1 * torch.randn(60, 6, generator=random)
-    order = torch.randperm(60, generator=random)
-    for alike in (0.97, 0.98):
-        found = first_alike(looks, order, alike).tolist()
-        assert found == naive_first_alike(looks, order, alike)
-        assert 5 < len(set(found)) < 55
-
-
-def at(*degrees):
-    angle = torch.tensor(degrees).deg2rad()
-    return torch.stack([angle.cos(), angle.sin()], 1)
-
-
-def test_a_burst_has_one_first_though_its_ends_are_not_alike():
-    looks = at(0.0, 10.0, 20.0, 30.0, 90.0)  # the cosine of 10° is 0.985, that of 20° 0.940
-    assert first_alike(looks, torch.arange(5), 0.97).tolist() == [0, 0, 0, 0, 4]
-    assert first_alike(looks, torch.tensor([4, 3, 2, 1, 0]), 0.97).tolist() == [3, 3, 3, 3, 4]
-    assert first_alike(looks, torch.tensor([0, 2, 1, 3, 4]), 0.97).tolist() == [0, 0, 2, 2, 4]  # 1 is 0's, near 2 too
-
-
-def test_no_image_is_a_duplicate_where_none_is_alike():
-    looks = at(0.0, 20.0, 40.0, 60.0)
-    assert first_alike(looks, torch.tensor([2, 0, 3, 1]), 0.97).tolist() == [0, 1, 2, 3]
-    assert first_alike(looks[:0], torch.zeros(0, dtype=torch.long), 0.97).tolist() == []
-
-
-def test_near_duplicates_are_found_among_thousands():
-    looks = F.normalize(torch.randn(2500, 40, generator=generator("many")))
-    looks[2400], looks[1100], looks[1030] = 2 * looks[3], looks[1029], looks[2450]
-    expected = torch.arange(2500)
-    expected[2400], expected[1100], expected[2450] = 3, 1029, 1030
-    assert torch.equal(first_alike(looks, torch.arange(2500), 0.97), expected)
-
-
-def test_examples_are_each_cluster_s_most_and_least_typical_images_without_duplicates():
+def test_examples_are_each_cluster_s_most_typical_sure_images_and_its_least_typical_without_duplicates():
     random = generator("examples")
     away, cluster, lone = torch.rand(80, generator=random), torch.arange(80) % 3, torch.rand(80, generator=random) < 0.7
-    expected = []
+    sure, expected = torch.rand(80, generator=random) < 0.5, set()
     for number in range(3):
         members = [row for row in range(80) if cluster[row] == number and lone[row]]
         members.sort(key=lambda row: away[row].item())
-        expected += members[:4] + members[-2:]
-    assert pick_examples(away, cluster, lone, 4, 2) == sorted(expected)
+        expected |= {*[row for row in members if sure[row]][:4], *members[-2:]}
+    assert pick_examples(away, cluster, lone, sure, 4, 2) == sorted(expected)
 
 
 def test_of_few_images_each_is_an_example_once():
     away, lone = torch.tensor([0.3, 0.1, 0.2, 0.4]), torch.tensor([True, True, False, True])
-    assert pick_examples(away, torch.tensor([0, 0, 0, 2]), lone, 24, 6) == [0, 1, 3]
+    assert pick_examples(away, torch.tensor([0, 0, 0, 2]), lone, lone, 24, 6) == [0, 1, 3]

@@ -16,7 +16,7 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import Edit
 from newfound.discovery.find import find
-from newfound.discovery.found import Found
+from newfound.discovery.found import Clusters, Found
 from newfound.discovery.journal import EDITS, add_edits, read_edits
 from newfound.discovery.pages import page
 from newfound.discovery.result import Discovery
@@ -72,7 +72,7 @@ def test_renaming_changes_the_name_everywhere(made):
     made.rename("sea pen", "sea feather")
     assert "sea feather" in set(made.assignments()["class"])
     assert "new-2" not in set(made.assignments()["class"])
-    with pytest.raises(InputError, match="another class's name"):
+    with pytest.raises(InputError, match=rf"another class's name, of number {FIRST}\..*merge\(\[{FIRST}, {SECOND}\]\)"):
         made.rename(SECOND, "sea feather")
     with pytest.raises(InputError, match=r"no class 9.*1, 2, 3, 4, 5"):
         made.rename(9, "x")
@@ -414,3 +414,71 @@ def test_other_methods_that_were_compared_stay_in_the_report(made, tmp_path):
     again.save(tmp_path)
     assert "k-means on pixels" in (tmp_path / "report.html").read_text()
     assert json.loads((tmp_path / "discovery.json").read_text())["comparison"] == [["k-means on pixels", 0.5, 0.25]]
+
+
+def test_two_known_classes_are_merged_only_where_that_is_said(made):
+    with pytest.raises(InputError, match=r"'cat', 'new-1' are known classes.*force=True"):
+        made.merge([CAT, ABSENT])
+    assert not made.edits
+    assert made.merge([CAT, ABSENT], force=True) == CAT
+
+
+def test_numbers_that_no_table_has_are_explained(made):
+    assert "No image is of 2 (new-1)." in repr(made)
+    assert "No image is of 2 (new-1)." in made._repr_html_()
+    made.merge([FIRST, SECOND])
+    assert f"No class any more, merged or undone: {SECOND}." in repr(made)
+    assert page(made.classes).notes == ["No image is of 2 (new-1).", "No class any more, merged or undone: 4."]
+
+
+def test_three_hundred_classes_of_long_names_fit_a_screen_with_kind_and_size():
+    n = 300
+    clusters = Clusters(torch.arange(n), 9 * torch.eye(n), torch.full((n,), 10**9), unit=False)
+    found = make_found(features=9 * torch.eye(n) + 0.1, clusters=clusters, known=(), numbers=())
+    run = Discovery(found)
+    run.rename(1, "Strongylocentrotus droebachiensis of the deep sea \x1b[31m beside the northern reef")
+    for text in (repr(run), repr(run.summary()), str(run.summary())):
+        lines = text.splitlines()
+        assert len(lines) <= 24
+        assert max(map(len, lines)) <= 80
+        assert "284 classes more" in text
+        assert "\x1b" not in text
+        head = next(line for line in lines if "kind" in line)
+        assert all(word in head for word in ("number", "class", "kind", "size", "unsure", "nearest"))
+        first = next(line for line in lines if "Strongylo" in line)
+        assert " new " in first
+        assert " 1 " in first
+    assert type(run.summary()[["size"]]) is pd.DataFrame
+
+
+def test_typical_images_of_the_report_are_sure_and_others_doubtful(made):
+    copies = {row: torch.zeros(1, 4, 4, dtype=torch.uint8) for row in range(44)}
+    shown = page(Discovery(replace(made.found, thumbnails=copies)).classes)
+    kinds = dict(zip(made.assignments()["path"], made.assignments()["kind"], strict=True))
+    assert {kinds[image.name] for each in shown.classes for image in each.exemplars} == {"known", "new"}
+    assert "unsure" in {kinds[image.name] for each in shown.classes for image in each.doubtful}
+
+
+def test_labelled_images_stand_beside_known_classes_and_the_nearest_known_beside_new_ones(made, tmp_path):
+    copies = {place: torch.full((2, 1, 4, 4), place, dtype=torch.uint8) for place in range(2)}
+    run = Discovery(replace(made.found, references=copies))
+    run.save(tmp_path)
+    shown = {each.name: each for each in page(Discovery.load(tmp_path).classes).classes}
+    assert [image.pixels.max() for image in shown["cat"].references] == [0, 0]
+    assert shown["cat"].nearest == ""
+    assert {shown[f"new-{i}"].nearest for i in (2, 3, 4)} == {"cat"}
+    assert len(shown["new-2"].references) == 2
+    assert "labelled cat" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_known_class_of_which_no_image_is_sure_is_not_counted_and_a_poor_run_is_headed_by_a_warning(made):
+    fine = page(made.classes)
+    assert fine.title == "4 classes in 44 images"
+    assert not fine.warnings
+    poor = page(Discovery(replace(made.found, threshold=2.0)).classes)
+    assert poor.title == "3 classes in 44 images"
+    assert "of 0 known classes" in poor.lead
+    assert "44 of 44 images (100%) are unsure" in poor.warnings[0]
+    for said, warned in (("0.41", True), ("41 %", True), ("0.83 (0.75 to 0.9)", False)):
+        told = page(Discovery(replace(made.found, facts={"expected accuracy": said})).classes)
+        assert bool(told.warnings) == warned

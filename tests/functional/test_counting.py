@@ -285,3 +285,10 @@ def test_where_nothing_is_labelled_nothing_is_said_of_labels():
     assert all(math.isnan(tried.pairs) and math.isnan(tried.accuracy) for tried in found.curve)
     heights = np.array([tried.silhouette for tried in found.curve])
     assert found.classes == round(math.exp(top(np.log([tried.classes for tried in found.curve]), heights)))
+
+
+def test_counting_tells_how_far_it_is():
+    told: list[tuple[int, int]] = []
+    x = torch.randn(40, 3, generator=generator("told"))
+    found = count(x, x[:0], torch.zeros(0, dtype=torch.long), progress=lambda done, of: told.append((done, of)))
+    assert told == [(i + 1, len(found.curve)) for i in range(len(found.curve))]

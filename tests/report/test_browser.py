@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,4 +150,25 @@ def test_a_large_map_is_drawn_with_and_without_webgl(browser, tmp_path, kind):
         drawn = visit.page.evaluate("document.getElementById('map')._fullData.map(trace => trace.type)")
         assert drawn == [kind] * 3
         assert visit.page.locator("#map .point").count() == (3001 if kind == "scatter" else 0)
+        visit.check()
+
+
+def test_names_on_the_map_do_not_overlap(browser, tmp_path):
+    page = example(classes=8, points=80)
+    page = replace(page, points=page.points - 5 * page.assignments[:, None])  # all in one place
+    (tmp_path / "crowded.html").write_text(render(page), "utf-8")
+    with browser.new_context() as context:
+        visit = Visit(context, tmp_path / "crowded.html")
+        visit.page.wait_for_function("document.getElementById('map').layout.annotations.some(label => label.yshift)")
+        boxes = visit.page.evaluate(
+            """[...document.querySelectorAll('#map .annotation-text-g')].map(text => {
+                const { left, right, top, bottom } = text.getBoundingClientRect();
+                return [left, right, top, bottom];
+            })"""
+        )
+        assert len(boxes) >= 6
+        for i, (left, right, top, bottom) in enumerate(boxes):
+            for other in boxes[:i]:
+                apart = right <= other[0] or other[1] <= left or bottom <= other[2] + 0.5 or other[3] <= top + 0.5
+                assert apart
         visit.check()

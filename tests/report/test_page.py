@@ -165,3 +165,9 @@ def test_photographs_are_shrunk_and_keep_their_proportions():
 def decode(img: str) -> Image.Image:
     source = Reader(img).attributes("img", "src")[0]
     return Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2])))
+
+
+def test_a_warning_stands_in_the_masthead_and_notes_below_the_classes():
+    text = render(example(warnings=["Half is <unsure>."], notes=["No image is of 2 (eel)."]))
+    assert text.index("Half is &lt;unsure&gt;.") < text.index('id="classes"') < text.index("No image is of 2 (eel).")
+    assert 'class="caution"' not in render(example())

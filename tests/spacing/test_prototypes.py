@@ -1,9 +1,13 @@
 """Where prototypes start and how they move, against the paper's own loop."""
 
+import warnings
+
 import pytest
 import torch
 
+from newfound.spacing.loss import SpacingLoss
 from newfound.spacing.prototypes import move
+from newfound.types import generator
 from tests.spacing.naive import naive_move, rand
 
 
@@ -34,3 +38,15 @@ def test_latents_that_follow_their_prototype_drift_like_the_harmonic_numbers():
     for _ in range(1000):
         p, v, _ = move(p, p, e, v)
     torch.testing.assert_close(p, e * sum(1 / n for n in range(1, 1001)), rtol=1e-10, atol=0)
+
+
+def test_classes_without_room_are_told_once_in_words_that_say_what_to_do():
+    spacing = SpacingLoss(classes=6, dim=3, preset="aligned")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for seed in range(3):
+            spacing.start(torch.randn(30, 3, generator=generator("crowd", seed)))
+    (told,) = [str(warning.message) for warning in caught]
+    assert "6 classes" in told
+    assert "--backbone" in told
+    assert "--classes" in told

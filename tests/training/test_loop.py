@@ -15,7 +15,8 @@ from newfound.methods import parse
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training import loop
-from newfound.training.loop import Learner, _step, accelerator, estimate, fit, optimiser, survey
+from newfound.training.checkpoint import save_checkpoint
+from newfound.training.loop import Learner, _step, accelerator, estimate, fit, optimiser, survey, tell_length
 from newfound.types import Now, Problem, Training, generator, seeded
 
 TRAINING = Training(epochs=3, batch=16, rate=0.05)
@@ -288,3 +289,14 @@ def test_several_processes_are_told_that_they_cannot_change_their_device(first, 
     assert accelerator(first).device.type
     with pytest.raises(InputError, match=f"Asked for the device {second}, where 2 processes work on"):
         accelerator(second)
+
+
+def test_a_resumed_run_says_what_is_restored_and_no_longer_announces_all(tmp_path, monkeypatch):
+    learner, data, training = make_learner(), make_data(), dataclasses.replace(TRAINING, epochs=4)
+    monkeypatch.setattr(loop, "estimate", lambda *_, **__: 400.0)
+    place = tmp_path / "checkpoint.safetensors"
+    length = f"4 epochs of {len(data)} images"
+    assert tell_length(learner, data, training, checkpoint=place) == f"{length}, about 7 min"
+    for rows, told in ((1, f"{length}, 1 of them restored, about 5 min to go"), (4, f"{length}, restored")):
+        save_checkpoint(place, learner, optimiser(learner, training), 0, training, [{"epoch": 1.0}] * rows)
+        assert tell_length(learner, data, training, checkpoint=place) == told

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float, UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
@@ -33,12 +33,16 @@ class Collection(Protocol):
         label −1.
         """
 
-    def duplicate_features(self) -> Float[Tensor, "n look"]:
-        """What each looks like, as numbers whose cosine is at least `duplicate_threshold` for near-duplicates alone."""
+    def lookalikes(self, others: Any) -> tuple[Int[Tensor, " some"], Int[Tensor, " theirs"]]:
+        """Rows of these, and of others of the same kind (or None: of these again), that may show one picture: all that
+        are worth a look at their pixels.
+        """
 
-    @property
-    def duplicate_threshold(self) -> float:
-        """That cosine."""
+    def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some channels height width"]:
+        """Some at this size, or at their own where that is smaller: near-duplicates are compared by them."""
+
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        """How many pixels of a side some have; 0 where nobody knows."""
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some."""

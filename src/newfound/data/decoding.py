@@ -78,6 +78,9 @@ MEMORY = Budget(1 << 30)
 Who decodes holds a file already, and takes nothing more: no two wait for each other.
 """
 
+THUMBNAIL = 96
+"""Pixels of a side of the small copies that a run keeps."""
+
 
 class Box(NamedTuple):
     """A rectangle in an image, in pixels from its upper left corner."""

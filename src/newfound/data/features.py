@@ -10,19 +10,23 @@ from typing import final
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from filelock import FileLock
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
-from newfound.data.decoding import decode_all
+from newfound.data.decoding import THUMBNAIL, decode_all, measure_side
 from newfound.data.listing import Listing
 from newfound.errors import counted
 
 log = logging.getLogger("newfound")
 
-THUMBNAIL = 96
-"""Pixels of a side of the small copies that a run keeps."""
+ALIKE = 0.8
+"""The cosine of features that near-duplicates have at least (decision 12); many other images have it too."""
+
+BLOCK = 1024
+"""Images that are compared with all at once."""
 
 KEY = 32
 """Bytes of a key: a sha256 of what decides the features."""
@@ -67,22 +71,39 @@ class FeatureImages:
         labels, places = torch.cat([labelled.listing.labels, hidden]), torch.cat([labelled.places, self.places])
         return FeatureDataset(max(labelled.records, self.records, key=len), labels, places)  # a store only grows
 
-    def duplicate_features(self) -> Float[Tensor, "n dim"]:
-        """The features: a backbone sees hardly a difference between near-duplicates, and much between other images."""
-        return self.features()
+    def lookalikes(self, others: "FeatureImages | None") -> tuple[Int[Tensor, " some"], Int[Tensor, " theirs"]]:
+        """Those between which the backbone sees little difference, so that few files need be read again."""
+        x = F.normalize(self.features(), dim=1)
+        y = x if others is None else F.normalize(others.features(), dim=1)
+        mine, theirs = torch.zeros(len(x), dtype=torch.bool), torch.zeros(len(y), dtype=torch.bool)
+        for rows in torch.arange(len(x)).split(BLOCK):
+            alike = x[rows] @ y.T >= ALIKE
+            if others is None:
+                alike[torch.arange(len(rows)), rows] = False
+            mine[rows] = alike.any(1)
+            theirs |= alike.any(0)
+        return mine.nonzero()[:, 0], theirs.nonzero()[:, 0]
 
-    @property
-    def duplicate_threshold(self) -> float:
-        """Frames of a burst, and copies at another size or quality, have a cosine of .9 or more; others seldom .85."""
-        return 0.9
+    def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some 3 {side} {side}"]:
+        """Read anew; grey, which is nobody's duplicate, where a file has vanished meanwhile."""
+        return self._read(rows, side)
+
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        """The shorter ones of their files, or of the boxes in them."""
+        some = self.listing.pick(rows)
+        sides = [min(box[2:]) if box else measure_side(file) for file, box in zip(some.files, some.boxes, strict=True)]
+        return torch.tensor([int(side or 0) for side in sides], dtype=torch.long)
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some, read anew; grey where a file has vanished meanwhile."""
-        some = self.listing.pick(torch.tensor(rows, dtype=torch.long))
-        pixels, reasons = decode_all(some.files, THUMBNAIL, some.boxes)
-        read = iter(pixels)
-        grey = torch.full((3, THUMBNAIL, THUMBNAIL), 128, dtype=torch.uint8)
-        return {row: grey if place in reasons else next(read) for place, row in enumerate(rows)}
+        return dict(zip(rows, self._read(torch.tensor(rows, dtype=torch.long), THUMBNAIL), strict=True))
+
+    def _read(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some 3 side side"]:
+        some = self.listing.pick(rows)
+        pixels, reasons = decode_all(some.files, side, some.boxes)
+        copies = torch.full((len(rows), 3, side, side), 128, dtype=torch.uint8)
+        copies[[place for place in range(len(rows)) if place not in reasons]] = pixels
+        return copies
 
 
 @final

@@ -1,6 +1,7 @@
 """Care that labelled and unlabelled images share nothing."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
@@ -8,14 +9,25 @@ from pathlib import Path
 
 from newfound.data.collection import Collection
 from newfound.data.decoding import check_file
+from newfound.data.duplicates import find_same
 from newfound.data.listing import check_folder, find_images
-from newfound.errors import InputError, shorten
+from newfound.errors import InputError, counted, shorten
+
+log = logging.getLogger("newfound")
 
 
 def check_leaks(labelled: Collection, unlabelled: Collection) -> None:
-    """Refuse labelled and unlabelled images of which two are the same."""
+    """Refuse labelled and unlabelled images of which two are the same; name those of which two are near-duplicates."""
     sides = [zip(images.content_hashes(), images.listing.names, strict=True) for images in (labelled, unlabelled)]
     refuse_shared(*sides)
+    pairs = find_same(labelled, unlabelled)
+    if len(pairs):
+        named = [f"{labelled.listing.names[a]!r} = {unlabelled.listing.names[b]!r}" for a, b in pairs.tolist()]
+        log.warning(
+            f"{counted(len(pairs[:, 1].unique()), 'unlabelled image')} nearly equal to a labelled one: "
+            f"{shorten(named)}. They say nothing of how well others are found; where that is to be measured, take them "
+            "out of one of the two."
+        )
 
 
 def check_apart(known_root: str | Path, unlabelled_root: str | Path) -> None:

@@ -1,6 +1,7 @@
 """Images in memory: decoded from files, or given as arrays."""
 
 import hashlib
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -8,17 +9,14 @@ from typing import final
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Int, Shaped, UInt8
 from torch import Tensor
 
 from newfound.data.batches import Dataset
-from newfound.data.decoding import decode_all
+from newfound.data.decoding import THUMBNAIL, decode_all, measure_side
 from newfound.data.listing import Listing
 from newfound.data.views import VIEWS
 from newfound.errors import InputError
-
-COARSE = 16
-"""Pixels of a side at which images are looked over for near-duplicates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +66,36 @@ class Images:
         pixels = [images.pixels.expand(-1, channels, -1, -1) for images in (labelled, self)]
         return PixelDataset(torch.cat(pixels), torch.cat([labelled.listing.labels, hidden]))
 
-    def duplicate_features(self) -> Float[Tensor, "n look"]:
-        """The pixels at a coarse size, about their mean; a 1 beside them makes blank images alike, and no others."""
-        coarse = F.adaptive_avg_pool2d(self.pixels.float(), min(COARSE, self.pixels.shape[-1])).flatten(1)
-        return F.pad(coarse - coarse.mean(1, keepdim=True), (0, 1), value=1.0)
+    def lookalikes(self, others: "Images | None") -> tuple[Int[Tensor, " n"], Int[Tensor, " m"]]:
+        """All: their pixels are at hand."""
+        return torch.arange(len(self)), torch.arange(len(self if others is None else others))
 
-    @property
-    def duplicate_threshold(self) -> float:
-        """Pixels that hardly differ."""
-        return 0.97
+    def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some channels height width"]:
+        """Their pixels, averaged where there are more than are asked for."""
+        if self.pixels.shape[-1] <= side:
+            return self.pixels[rows]
+        some = [F.adaptive_avg_pool2d(self.pixels[part].float(), side).round().byte() for part in rows.split(1024)]
+        return torch.cat(some) if some else self.pixels[rows]
+
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        """Those of the pixels in memory."""
+        return torch.full_like(rows, self.pixels.shape[-1])
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
-        """Copies of some, as they are."""
-        return {row: self.pixels[row] for row in rows}
+        """Copies of some: of their files, where there are any, no larger than these typically are; else as they are."""
+        some = self.listing.pick(torch.tensor(rows, dtype=torch.long))
+        if some.root is None or not len(some):
+            return {row: self.pixels[row] for row in rows}
+        sides = [min(box[2:]) if box else measure_side(file) for file, box in zip(some.files, some.boxes, strict=True)]
+        known = [side for side in sides if side]
+        side = max(self.pixels.shape[-1], min(THUMBNAIL, round(statistics.median(known)))) if known else THUMBNAIL
+        if side == self.pixels.shape[-1]:
+            return {row: self.pixels[row] for row in rows}
+        pixels, reasons = decode_all(some.files, side, some.boxes)
+        read = iter(pixels)
+        ours = F.interpolate(self.pixels[list(reasons)].float(), side).byte() if reasons else ()
+        lost = dict(zip(reasons, ours, strict=True))  # files that have vanished meanwhile
+        return {row: lost[place] if place in reasons else next(read) for place, row in enumerate(rows)}
 
 
 @final

@@ -48,7 +48,8 @@ def pretrain(
     if (done := finished(output, "pretrain", plan.settings, last="model.json", resume=resume)) is not None:
         return Model.from_pretrained(done)
     labelled = encode_source(encoder, plan.labelled, progress)
-    with working(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume) as folder:
+    note = f"Backbone: {plan.why}."
+    with working(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         keep = _checkpoint(folder)
         model = encoder.fit_known(labelled, plan.stage, seed, progress=progress, checkpoint=keep, resume=resume)
         if similarity:
@@ -93,8 +94,8 @@ def discover(
     if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
         return _restore(done)
     new, labelled = _encode(plan, progress)
-    about = replace(about, truth=plan.read_truth(new))
-    with working(output, "discover", plan.settings, overwrite=overwrite, resume=resume) as folder:
+    about, note = replace(about, truth=plan.read_truth(new), why=plan.why), f"Backbone: {plan.why}."
+    with working(output, "discover", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         discovery = Discovery(_carry_out(plan, new, labelled, about, progress, folder, resume))
         if folder is not None and parallel.first():
             discovery.save(folder)
@@ -134,7 +135,7 @@ def _carry_out(
     number = plan.classes
     if number is None:
         log.info("Counting the classes.")
-        count = how_many(model, new, labelled, seed, plan.run.count_by)
+        count = how_many(model, new, labelled, seed, plan.run.count_by, progress)
         about, number = replace(about, count=count), count.classes - count.known
         log.info(f"Classes: {explain(count)}.")
     return find(

@@ -33,8 +33,7 @@ def examine(*folders: Path) -> list[Finding]:
     places = {"cache": cache.root()} | {f"folder {folder}": folder for folder in folders}
     return [
         Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        *map(_package, PACKAGES),
-        _torchvision(),
+        *(_torchvision() if name == "torchvision" else _package(name) for name in PACKAGES),
         Finding("compute", _compute()),
         Finding("memory", _memory()),
         _backbones(),
@@ -52,12 +51,15 @@ def _package(name: str) -> Finding:
 
 def _torchvision() -> Finding:
     """torchvision and torch must be of one make; where they are not, all that newfound needs works all the same."""
+    found = _package("torchvision")
     if importlib.util.find_spec("torchvision") is None:
-        return Finding("torchvision's parts", "not installed; pretrained backbones need it", fine=False)
+        return Finding("torchvision", f"{found.found}; pretrained backbones need it", fine=False)
     vision("torchvision")
     if hasattr(torch.ops.torchvision, "roi_align"):
-        return Finding("torchvision's parts", "all loaded")
-    return Finding("torchvision's parts", "made for another torch; its compiled operators are missing, and not needed")
+        return found
+    return found._replace(
+        found=f"{found.found}, made for another torch: its compiled operators do not load. Nothing here needs them"
+    )
 
 
 def _compute() -> str:

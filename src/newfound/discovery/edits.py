@@ -323,7 +323,11 @@ def _check_names(now: Classes, edit: Edit) -> None:
         if not name.strip():
             raise InputError(f"{name!r} is an empty name; give the class one that people can see.")
         if name in others:
-            raise InputError(f"{name!r} is another class's name. Take another, or merge the two classes.")
+            taken = next(number for number, other in now.names.items() if other == name)
+            both = f"merge([{taken}, {edit.classes[0]}])" if edit.action == "rename" else "merge"
+            raise InputError(
+                f"{name!r} is another class's name, of number {taken}. Take another; {both} makes two one."
+            )
     if len({*edit.names}) < len(edit.names):
         raise InputError(f"Found the names {shorten(map(repr, edit.names))}; give each class one of its own.")
 

@@ -23,6 +23,7 @@ class About:
     count: Count | None = None  # how the number of classes was estimated; None: it was given
     truth: tuple[str, ...] | None = None  # the true class of every image, for the metrics alone
     began: float | None = None  # when, by `time.perf_counter`
+    why: str = ""  # the backbone, and why it was chosen
 
 
 def state_facts(
@@ -37,6 +38,7 @@ def state_facts(
         "classes": f"{new} new, given" if about.count is None else explain(about.count),
         "known classes": f"{known}, which may be among them too" if known else "not looked for",
         "backbone": backbone,
+        **({"backbone chosen": about.why} if about.why else {}),
         "method": run.method,
         "read by": ("k-means on unit latents" if unit else "k-means on latents") + " of the last epoch",
         "budget": f"{training.epochs} epochs, batch {training.batch}, learning rate {training.rate}",

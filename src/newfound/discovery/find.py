@@ -3,31 +3,33 @@
 import copy
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from newfound import methods
-from newfound.console import Progress, lasting, silent
-from newfound.data.batches import Dataset
+from newfound.console import Progress, silent
 from newfound.data.collection import Collection
+from newfound.data.duplicates import find_same
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import find_duplicates, pick_examples, read
+from newfound.discovery.reading import pick_examples, read
 from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import compare, known_sums
-from newfound.errors import counted, shorten
+from newfound.errors import shorten
 from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
 from newfound.functional.cluster import ClassSums
+from newfound.functional.duplicates import group
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
-from newfound.training.loop import Learner, estimate
+from newfound.training.loop import Learner, tell_length
 from newfound.training.train import Trained, train
 from newfound.types import Problem, Training, seeded
 
@@ -35,6 +37,9 @@ log = logging.getLogger("newfound")
 
 EXEMPLARS, DOUBTFUL = 24, 6
 """How many of a cluster's most and least typical images a run keeps small copies of."""
+
+REFERENCES = 4
+"""How many labelled images of a known class stand beside what was found."""
 
 ALL_UNSURE = 2.0
 """A confidence that no image has."""
@@ -68,7 +73,9 @@ def find(
     model, method = _build(recipe, problem, copy.deepcopy(model), run.seed)
     budget = plan_training(run, unlabelled)
     learner = Learner(model.backbone, method, budget.trains)
-    _tell_length(learner, data, budget, run)
+    if budget.epochs:
+        length = tell_length(learner, data, budget, device=run.device, checkpoint=checkpoint if resume else None)
+        log.info(f"Discovery with {run.method}: {length}.")
     trained = train(
         learner,
         data,
@@ -102,17 +109,20 @@ def _measure(
     clusters = read_clusters(features, classes, known, unit, run.seed)
     calibration = model.calibration or encoder.calibration
     away = distances(compare(features, unit), clusters.centres)
-    duplicates, thumbnails = illustrate(unlabelled, away, clusters)
+    confidence = judge_clusters(away, clusters, calibration)
+    threshold = confidence_threshold(confidence, run.unsure)
+    duplicates, thumbnails = illustrate(unlabelled, away, clusters, confidence >= threshold)
     return Found(
         unlabelled.listing,
         model,
         features,
         clusters,
         calibration,
-        confidence_threshold(judge_clusters(away, clusters, calibration), run.unsure),
+        threshold,
         known=recognised,
         duplicates=duplicates,
         thumbnails=thumbnails,
+        references=pick_references(labelled, compare(trained.after.labelled, unit), recognised),
         history=tuple(trained.history),
         count=about.count,
         truth=about.truth,
@@ -151,13 +161,6 @@ def _build(recipe: Recipe, problem: Problem, model: Model, seed: int) -> tuple[M
         with seeded(seed, "new"):
             model = replace(model, backbone=model.backbone.fresh(), head=None, known=None, calibration=None)
     return model, method
-
-
-def _tell_length(learner: Learner, data: Dataset, budget: Training, run: Run) -> None:
-    if budget.epochs:
-        seconds = estimate(learner, data, budget, device=run.device)
-        length = f"{counted(budget.epochs, 'epoch')} of {counted(len(data), 'image')}"
-        log.info(f"Discovery with {run.method}: {length}{lasting(seconds)}.")
 
 
 def plan_training(run: Run, images: Collection) -> Training:
@@ -223,11 +226,30 @@ def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -
 
 
 def illustrate(
-    images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters
+    images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters, sure: Bool[Tensor, " n"]
 ) -> tuple[dict[int, int], dict[int, UInt8[Tensor, "channels height width"]]]:
-    """The near-duplicates, and small copies of the most and the least typical of the other images."""
+    """The near-duplicates, each with the most typical of those that it equals; and small copies of each cluster's most
+    typical images that are sure and of its least typical ones, near-duplicates once.
+    """
     own = away.gather(1, clusters.assignment[:, None])[:, 0]
-    duplicates = find_duplicates(images.duplicate_features(), own, clusters.assignment, images.duplicate_threshold)
-    lone = torch.ones(len(own), dtype=torch.bool)
-    lone[[*duplicates]] = False
-    return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, EXEMPLARS, DOUBTFUL))
+    first = group(find_same(images), own.argsort(stable=True))
+    duplicates = {row: other for row, other in enumerate(first.tolist()) if row != other}
+    lone = (first == torch.arange(len(own))) | (clusters.assignment[first] != clusters.assignment)
+    return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, sure, EXEMPLARS, DOUBTFUL))
+
+
+def pick_references(
+    labelled: Collection | None, latents: Float[Tensor, "m dim"], known: Sequence[str]
+) -> dict[int, UInt8[Tensor, "some channels height width"]]:
+    """Small copies of labelled images of each known class, those nearest its mean, by its place in `known`; none where
+    labelled images took no part.
+    """
+    if labelled is None:
+        return {}
+    chosen: dict[int, list[int]] = {}
+    for place, name in enumerate(known):
+        rows = (labelled.listing.labels == labelled.listing.classes.index(name)).nonzero()[:, 0]
+        away = (latents[rows] - latents[rows].mean(0)).norm(dim=1)
+        chosen[place] = rows[away.argsort(stable=True)[:REFERENCES]].tolist()
+    copies = labelled.thumbnails([row for rows in chosen.values() for row in rows])
+    return {place: torch.stack([copies[row] for row in rows]) for place, rows in chosen.items()}

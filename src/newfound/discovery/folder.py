@@ -1,5 +1,6 @@
 """The folder of a run or of a model: who may write to it, how work in it goes on, and what is left when it is done."""
 
+import itertools
 import logging
 import tomllib
 from collections.abc import Iterator
@@ -22,10 +23,14 @@ PLACES = ("known", "weights")
 
 @contextmanager
 def working(
-    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool
+    output: str | Path | None, task: str, settings: dict[str, Any], *, overwrite: bool, resume: bool, note: str = ""
 ) -> Iterator[Path | None]:
-    """Claim the folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done."""
+    """Claim the folder, write `config.toml`, keep `log.txt`, and drop checkpoints when all is done. A `note` is said,
+    and stands above the settings.
+    """
     if output is None:
+        if note:
+            log.info(note)
         yield None
         return
     folder = Path(output)
@@ -37,11 +42,14 @@ def working(
         for old in (*folder.glob(f"*{CHECKPOINT}"), *(folder / name for name in RESULTS)):
             old.unlink(missing_ok=True)
     sweep(folder)
-    files.write(folder / CONFIG, tomli_w.dumps(config(task, settings)))
+    above = "".join(f"# {line}\n" for line in note.splitlines())
+    files.write(folder / CONFIG, above + tomli_w.dumps(config(task, settings)))
     handler = logging.FileHandler(folder / LOG, mode="a" if resume else "w", encoding="utf-8")
     handler.setFormatter(PrintableFormatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     try:
+        if note:
+            log.info(note)
         yield folder
     finally:
         log.removeHandler(handler)
@@ -64,9 +72,15 @@ def finished(output: str | Path | None, task: str, settings: dict[str, Any], *, 
 def finish(folder: Path, task: str, settings: dict[str, Any]) -> None:
     """Let a finished model forget where it was made, and drop the checkpoints."""
     if is_model(folder):
-        files.write(folder / CONFIG, tomli_w.dumps(config(task, portable(settings))))
+        files.write(folder / CONFIG, _note(folder / CONFIG) + tomli_w.dumps(config(task, portable(settings))))
     for checkpoint in folder.glob(f"*{CHECKPOINT}"):
         checkpoint.unlink()
+
+
+def _note(path: Path) -> str:
+    """What stands above settings."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
 def sweep(folder: Path) -> None:

@@ -55,6 +55,9 @@ class Found:
         default_factory=dict
     )  # row of a near-duplicate → row of what it nearly equals
     thumbnails: Mapping[int, UInt8[Tensor, "channels height width"]] = field(default_factory=dict)  # of some rows
+    references: Mapping[int, UInt8[Tensor, "some channels height width"]] = field(
+        default_factory=dict
+    )  # place in `known` → small copies of labelled images of it, where these took part
     history: tuple[Row, ...] = ()  # what was written down after every epoch
     count: Count | None = None  # how the number of classes was estimated; None: it was given
     truth: tuple[str, ...] | None = None  # the true class of every image; metrics and captions only

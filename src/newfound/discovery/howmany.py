@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound.console import Progress, silent
 from newfound.data.collection import Collection
 from newfound.discovery.settings import AGREEMENT, DTC, GCD
 from newfound.encoders import embed, encoder_of
@@ -48,7 +49,12 @@ def check_counting(by: str, classes: int | None, known: int, *, mixed: bool) -> 
 
 @torch.no_grad()
 def how_many(
-    model: Model, unlabelled: Collection, labelled: Collection | None, seed: int, by: str = AGREEMENT
+    model: Model,
+    unlabelled: Collection,
+    labelled: Collection | None,
+    seed: int,
+    by: str = AGREEMENT,
+    progress: Progress = silent,
 ) -> Count:
     """Count the classes of known and unlabelled images together.
 
@@ -66,10 +72,14 @@ def how_many(
 
     points, labels = known_points(model, labelled, seed)
     new, known = seen(embed(model, unlabelled)), seen(points)
+
+    def tell(done: int, of: int) -> None:
+        progress("count", of, {"epoch": float(done)})
+
     if by == AGREEMENT:
-        return count(new, known, labels, most=MOST, seed=seed)
+        return count(new, known, labels, most=MOST, seed=seed, progress=tell)
     estimate = estimate_gcd if by == GCD else estimate_dtc
-    return estimate(known, labels, new, most=MOST, seed=seed)
+    return estimate(known, labels, new, most=MOST, seed=seed, progress=tell)
 
 
 def known_points(

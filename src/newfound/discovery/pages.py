@@ -1,20 +1,27 @@
 """The present classes → the plain values of a report."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from jaxtyping import UInt8
+from torch import Tensor
 
 from newfound import files
 from newfound.discovery.edits import Classes
 from newfound.discovery.find import DOUBTFUL, EXEMPLARS
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain
-from newfound.discovery.tables import measure, tabulate_assignments, tabulate_classes
+from newfound.discovery.summary import explain_gaps
+from newfound.discovery.tables import find_nearest_known, measure, tabulate_assignments, tabulate_classes
 from newfound.errors import counted
 from newfound.report import page as report
 from newfound.report.maps import flatten
+
+MANY, POOR = 0.3, 0.6
+"""A share of unsure images above which, and an expected accuracy below which, a report begins with a warning."""
 
 CRITERIA = {"pairs": "log of joined over true pairs", "accuracy": "labelled accuracy", "silhouette": "silhouette"}
 
@@ -33,10 +40,14 @@ def page(now: Classes) -> report.Page:
     of = np.array([place.get(number, -1) for number in now.assignment.masked_fill(now.aside, -1).tolist()])
     shown, points = shown[of[shown] >= 0], points[of[shown] >= 0]
     count, kept = found.count, len(of) - int(now.aside.sum())
+    summary, nearest = tabulate_classes(now), find_nearest_known(now)
+    counts = (summary["kind"] == "new") | (summary["size"] > 0)  # a known class that no image is surely of is none
     return report.Page(
-        title=f"{counted(len(filled), 'class', 'classes')} in {counted(len(of), 'image')}",
-        lead=_lead(now),
-        classes=[_class(now, table, number) for number in filled],
+        title=f"{counted(len(summary[counts]), 'class', 'classes')} in {counted(len(of), 'image')}",
+        lead=_lead(now, summary),
+        classes=[_class(now, table, number, nearest.get(number)) for number in filled],
+        warnings=find_faults(now, summary),
+        notes=explain_gaps(now),
         points=points,
         assignments=of[shown],
         captions=[found.caption(int(row)) for row in shown],
@@ -54,15 +65,42 @@ def page(now: Classes) -> report.Page:
     )
 
 
-def _class(now: Classes, table: pd.DataFrame, number: int) -> report.Found:
+def find_faults(now: Classes, summary: pd.DataFrame) -> list[str]:
+    """Why little of a run should be believed: a sentence for each reason, none where all seems well."""
+    faults = []
+    unsure, all_images = int(summary["unsure"].sum()), int((summary["size"] + summary["unsure"]).sum())
+    if all_images and unsure > MANY * all_images:
+        faults.append(
+            f"{unsure} of {counted(all_images, 'image')} ({unsure / all_images:.0%}) are unsure: the classes are not "
+            "told apart well. Look at each before you name it; more labelled images, another --backbone or fewer "
+            "--classes may help."
+        )
+    expected = now.found.facts.get("expected accuracy", "")
+    if expected and _share(expected) < POOR:
+        faults.append(
+            f"The expected accuracy is {expected}: so many images are likely in the right class. Take the classes as a "
+            "first sorting, not as kinds."
+        )
+    return faults
+
+
+def _share(text: str) -> float:
+    """The first number in a text as a share: .62, 0.62 and 62 % are the same."""
+    number = float(re.findall(r"\d*\.?\d+", text)[0]) if re.search(r"\d", text) else 1.0
+    return number / 100 if "%" in text else number
+
+
+def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) -> report.Found:
     found, members = now.found, now.rows(number).tolist()
     ordered = table.iloc[members].sort_values("distance", kind="stable")
     kept = [
-        report.Exemplar(found.caption(int(row)), found.thumbnails[row].permute(1, 2, 0).numpy(), confidence)
-        for row, confidence in zip(ordered.index, ordered["confidence"], strict=True)
+        (said == "unsure", report.Exemplar(found.caption(int(row)), _pixels(found.thumbnails[row]), confidence))
+        for row, confidence, said in zip(ordered.index, ordered["confidence"], ordered["kind"], strict=True)
         if row in found.thumbnails
     ]
-    typical = kept[: min(EXEMPLARS, len(kept) - min(DOUBTFUL, len(kept) // 3))]
+    sure = [shown for unsure, shown in kept if not unsure]
+    typical = sure[: min(EXEMPLARS, len(kept) - min(DOUBTFUL, len(kept) // 3))]
+    others = [shown for _, shown in kept if shown not in typical]
     return report.Found(
         name=now.names[number],
         size=int((ordered["kind"] != "unsure").sum()),  # a class may be called so
@@ -70,19 +108,37 @@ def _class(now: Classes, table: pd.DataFrame, number: int) -> report.Found:
         known=now.kind(number) == "known",
         coherence=float(ordered["confidence"].mean()),
         exemplars=typical,
-        doubtful=kept[len(typical) :][-DOUBTFUL:][::-1],
+        doubtful=others[-DOUBTFUL:][::-1],
         truth=None if found.truth is None else dict(Counter(found.truth[row] for row in members)),
+        number=number,
+        nearest="" if nearest is None else now.names[nearest],
+        references=_references(now, number if nearest is None else nearest),
     )
 
 
-def _lead(now: Classes) -> str:
-    classes, found = tabulate_classes(now), now.found
+def _references(now: Classes, number: int) -> list[report.Exemplar]:
+    """Labelled images of a known class, or of those that were merged into it."""
+    found = now.found
+    places = [place for place in found.references if now.owners[place] == number]
+    return [
+        report.Exemplar(f"labelled {found.known[place]}", _pixels(copy))
+        for place in places
+        for copy in found.references[place]
+    ]
+
+
+def _pixels(copy: UInt8[Tensor, "channels height width"]) -> UInt8[np.ndarray, "height width channels"]:
+    return copy.permute(1, 2, 0).numpy()
+
+
+def _lead(now: Classes, classes: pd.DataFrame) -> str:
+    found = now.found
     new = classes[classes["kind"] == "new"]
     others = counted(len(found.model.classes), "other class", "other classes")
     text = f"newfound found {counted(len(new), 'new class', 'new classes')} in "
     text += f"{counted(len(found), 'unlabelled image')}{f', knowing {others}' if found.model.classes else ''}."
     if found.known:
-        seen = classes[classes["kind"] == "known"]
+        seen = classes[(classes["kind"] == "known") & (classes["size"] > 0)]
         sure = int(seen["size"].sum())
         text += f" {counted(sure, 'image is', 'images are')} of {counted(len(seen), 'known class', 'known classes')}."
     if unsure := int(classes["unsure"].sum()):

@@ -1,6 +1,7 @@
 """plan: every refusal, before any work."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from newfound.data.pixels import Images
 from newfound.discovery.howmany import check_counting
 from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.encoders import Encoder, choose_encoder
+from newfound.encoders.choose import explain_backbone
 from newfound.errors import InputError, counted, shorten
 from newfound.networks.model import Model
 
@@ -32,6 +34,7 @@ class PretrainPlan:
     seed: int
     device: str
     settings: dict[str, Any]  # what `config.toml` will hold
+    why: str = ""  # the backbone, and why it was chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,7 @@ class Plan:
     classes: int | None  # None: they are counted
     truth: bool  # whether it is to be read, for the metrics alone
     settings: dict[str, Any]  # what `config.toml` will hold
+    why: str = ""  # the backbone, and why it was chosen
 
     def read_truth(self, images: Collection) -> tuple[str, ...] | None:
         """The true class of every image, where it is wanted."""
@@ -64,7 +68,8 @@ def plan_pretrain(known: Source, stage: StageOne, *, similarity: bool, seed: int
     if similarity:
         encoder.check_similarity()
     settings = {"known": path_of(known), "similarity": similarity, "seed": seed, "device": device} | asdict(stage)
-    return PretrainPlan(labelled, encoder, stage, similarity, seed, device, settings)
+    why = tell_backbone(encoder, stage, None, [labelled], labelled=True)
+    return PretrainPlan(labelled, encoder, stage, similarity, seed, device, settings, why)
 
 
 def plan_discovery(
@@ -100,7 +105,15 @@ def plan_discovery(
         truth_of(unlabelled, new.listing)
     settings = {"unlabelled": path_of(unlabelled), "known": path_of(known), "model": path_of(model)}
     settings |= {"classes": classes, "truth": truth} | asdict(asked) | asdict(stage)
-    return Plan(unlabelled, new, labelled, start, encoder, run, stage, classes, truth, settings)
+    why = tell_backbone(encoder, stage, start, sources, labelled=labelled is not None)
+    return Plan(unlabelled, new, labelled, start, encoder, run, stage, classes, truth, settings, why)
+
+
+def tell_backbone(
+    encoder: Encoder, stage: StageOne, model: Model | None, sources: Sequence[Listing | Images], *, labelled: bool
+) -> str:
+    """The backbone, and why it was chosen, for the log, the settings and the report."""
+    return f"{encoder.name}, since {explain_backbone(encoder.name, stage, model, sources, labelled=labelled)}"
 
 
 def list_source(place: Source, *, labelled: bool) -> Listing | Images:

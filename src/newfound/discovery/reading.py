@@ -1,7 +1,6 @@
 """From latents to clusters: what is known is held, the rest is found; and which images show a cluster best."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -22,46 +21,18 @@ def read(latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, see
     return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
 
 
-def find_duplicates(
-    features: Float[Tensor, "n look"], away: Float[Tensor, " n"], cluster: Int[Tensor, " n"], threshold: float
-) -> dict[int, int]:
-    """Rows of near-duplicates, each with that of the image it nearly equals: the most typical of its cluster."""
-    found: dict[int, int] = {}
-    for number in cluster.unique():
-        rows = (cluster == number).nonzero()[:, 0]
-        firsts = rows[first_alike(features[rows], away[rows].argsort(stable=True), threshold)]
-        found |= {row: first for row, first in zip(rows.tolist(), firsts.tolist(), strict=True) if row != first}
-    return found
-
-
-def first_alike(features: Float[Tensor, "n look"], order: Int[Tensor, " n"], threshold: float) -> Int[Tensor, " n"]:
-    """For each image the first in `order` that it nearly equals: whose features have so high a cosine with its own. Its
-    own row where there is none before it.
-
-    One that nearly equals a duplicate is a duplicate of that one's first: a burst has one first.
-    """
-    x = F.normalize(features[order], dim=1)
-    first = torch.arange(len(x))
-    for start in range(0, len(x), 1024):
-        same = (x[start : start + 1024] @ x.T >= threshold).tril(start - 1)
-        earliest = same.int().argmax(1)
-        mine = torch.arange(start, min(start + 1024, len(x)))
-        first[mine] = torch.where(same.any(1), earliest, mine)
-    firsts: list[int] = []
-    for row in first.tolist():  # earlier ones are decided before later ones ask
-        firsts.append(firsts[row] if row < len(firsts) else row)
-    found = torch.empty_like(order)
-    found[order] = order[torch.tensor(firsts, dtype=torch.long)]
-    return found
-
-
 def pick_examples(
-    away: Float[Tensor, " n"], cluster: Int[Tensor, " n"], lone: Bool[Tensor, " n"], typical: int, doubtful: int
+    away: Float[Tensor, " n"],
+    cluster: Int[Tensor, " n"],
+    lone: Bool[Tensor, " n"],
+    sure: Bool[Tensor, " n"],
+    typical: int,
+    doubtful: int,
 ) -> list[int]:
-    """The rows of each cluster's most and least typical images, near-duplicates once."""
+    """The rows of each cluster's most typical images that are sure, and of its least typical ones; `lone` alone."""
     kept: set[int] = set()
     for number in cluster.unique():
         rows = ((cluster == number) & lone).nonzero()[:, 0]
-        ordered = rows[away[rows].argsort(stable=True)].tolist()
-        kept |= {*ordered[:typical], *ordered[-doubtful:]}
+        ordered = rows[away[rows].argsort(stable=True)]
+        kept |= {*ordered[sure[ordered]][:typical].tolist(), *ordered[-doubtful:].tolist()}
     return sorted(kept)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from html import escape
 from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex, final
@@ -20,9 +21,10 @@ from newfound.discovery.export import export
 from newfound.discovery.found import Found
 from newfound.discovery.journal import EDITS, add_edits
 from newfound.discovery.pages import write_report
+from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_predictions
 from newfound.encoders import embed, encoder_of
-from newfound.errors import InputError, counted
+from newfound.errors import InputError, counted, shorten
 from newfound.functional.cluster import kmeans
 from newfound.types import generator
 
@@ -30,9 +32,6 @@ log = logging.getLogger("newfound")
 
 TOGETHER = 1024
 """Images whose classes are predicted at once."""
-
-BRIEF = ["number", "class", "kind", "size", "unsure", "coherence", "nearest"]
-"""Columns of the summary that a screen has room for."""
 
 Which = SupportsIndex | str
 """A class by its number or its name; an image by its row or its name."""
@@ -54,14 +53,16 @@ class Discovery:
         self._written: int | None = None  # so many of the edits are in its journal; None: it has none
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{self.summary()[BRIEF].to_string(index=False)}"
+        summary = self.summary()
+        return "\n".join([self._title(summary), *repr(summary).splitlines(), *explain_gaps(self.classes)])
 
     def _repr_html_(self) -> str:
-        return f"<p>{self._title()}</p>{self.summary()[BRIEF].to_html(index=False)}"
+        summary = self.summary()
+        below = "".join(f"<p>{escape(line)}</p>" for line in explain_gaps(self.classes))
+        return f"<p>{self._title(summary)}</p>{summary.show_html()}{below}"
 
-    def _title(self) -> str:
-        shown = len(self.summary())
-        return f"{counted(shown, 'class', 'classes')} in {counted(len(self.found), 'image')}"
+    def _title(self, summary: pd.DataFrame) -> str:
+        return f"{counted(len(summary), 'class', 'classes')} in {counted(len(self.found), 'image')}"
 
     @property
     def facts(self) -> dict[str, str]:
@@ -77,19 +78,25 @@ class Discovery:
         """One row per image (`tables.tabulate_assignments`)."""
         return tabulate_assignments(self.classes)
 
-    def summary(self) -> pd.DataFrame:
-        """One row per class that has images (`tables.tabulate_classes`)."""
-        return tabulate_classes(self.classes)
+    def summary(self) -> Summary:
+        """One row per class that has images (`tables.tabulate_classes`). Printed, it fits a screen."""
+        return Summary(tabulate_classes(self.classes))
 
     def rename(self, which: Which, name: str) -> None:
         """Give a class a name."""
         self._do("rename", classes=(self._number(which),), names=(name,))
 
-    def merge(self, which: Iterable[Which]) -> int:
+    def merge(self, which: Iterable[Which], *, force: bool = False) -> int:
         """Make several classes one. It keeps number and name of the first that was found, known ones before new ones.
-        Returns the number.
+        Two known classes, which labelled images tell apart, become one by `force` alone. Returns the number.
         """
         numbers = dict.fromkeys(map(self._number, which))  # a column of `summary`, or an array, works too
+        known = [repr(self.classes.names[number]) for number in numbers if self.classes.kind(number) == "known"]
+        if len(known) > 1 and not force:
+            raise InputError(
+                f"{shorten(known)} are known classes: labelled images tell them apart. Merge new classes, or say that "
+                "these are meant (force=True)."
+            )
         order = [number for number in self.found.numbers if number in numbers]
         merged = (*order, *sorted(numbers.keys() - {*order}))
         self._do("merge", classes=merged)

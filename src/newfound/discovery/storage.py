@@ -115,6 +115,9 @@ MEASURED = {
 
 THUMBNAILS = {"thumbnails": Axes(torch.uint8, ("thumbnails", "channels", "height", "width"))}
 
+REFERENCE = "references "
+"""Before the place of a known class, the name of the small copies of its labelled images."""
+
 
 def identify(folder: Path) -> str | None:
     """What tells the run in a folder from any other: the digest of its `discovery.json`; None: there is none."""
@@ -140,6 +143,7 @@ def write_found(found: Found, folder: Path) -> None:
         "thumbnail rows": torch.tensor(rows, dtype=torch.long),
         "thumbnails": torch.stack([found.thumbnails[row] for row in rows]) if rows else torch.empty(0),
     }
+    tensors |= {f"{REFERENCE}{place}": copies for place, copies in found.references.items()}
     files.write_tensors(folder / TENSORS, tensors)
     if found.moments is not None:
         _trace(found).save(folder)
@@ -210,6 +214,11 @@ def _check(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         check_tensors(tensors, MEASURED, lengths)
         if lengths["thumbnails"]:
             check_tensors(tensors, THUMBNAILS, lengths)
+        for name in (name for name in tensors if name.startswith(REFERENCE)):
+            place = name.removeprefix(REFERENCE)
+            fits = place.isascii() and place.isdecimal() and int(place) < known
+            needs(fits, name, "there", f"references of known classes, whose places are below {known}")
+            check_tensors(tensors, {name: Axes(torch.uint8, (name, "colours", f"rows of {name}", "columns"))}, lengths)
     except ValueError as error:
         raise damaged(folder / TENSORS, error, MEND) from error
 
@@ -261,6 +270,9 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         numbers=tuple(about["numbers"]),
         duplicates={int(row): other for row, other in about["duplicates"].items()},
         thumbnails=dict(zip(tensors["thumbnail rows"].tolist(), tensors.get("thumbnails", ()), strict=False)),
+        references={
+            int(name.removeprefix(REFERENCE)): copies for name, copies in tensors.items() if name.startswith(REFERENCE)
+        },
         history=tuple(about["history"]),
         count=_count(about.get("count")),
         truth=None if about["truth"] is None else tuple(about["truth"]),

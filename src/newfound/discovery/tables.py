@@ -212,6 +212,19 @@ def _neighbours(now: Classes) -> dict[int, int]:
     return nearest
 
 
+def find_nearest_known(now: Classes) -> dict[int, int]:
+    """The known class nearest to each new one, by the nearest two of their centres; nothing where none is known."""
+    known = torch.tensor([number in now.known for number in now.owners.tolist()])
+    if not known.any():
+        return {}
+    apart = distances(now.centres, now.centres[known])
+    return {
+        number: int(now.owners[known][apart[now.owners == number].amin(0).argmin()])
+        for number in now.numbers
+        if now.kind(number) == "new" and (now.owners == number).any()
+    }
+
+
 def measure(now: Classes) -> dict[str, float] | None:
     """How well the classes agree with the truth, where it is known: on all images as if none were unsure, and on the
     sure ones. Where known classes were looked for: accuracy by kind too, by one assignment (GCD's), and `named`, where

@@ -1,6 +1,5 @@
 """Pixels or pretrained features: decided here, and nowhere else."""
 
-import logging
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,8 +21,6 @@ from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE, trunk
 from newfound.networks.resnet import OWN
 from newfound.training.loop import survey
-
-log = logging.getLogger("newfound")
 
 SMALL = 64
 """Images up to so many pixels wide are for our own network."""
@@ -73,10 +70,6 @@ def choose_backbone(stage: Choices, sources: Sequence[Images | Listing], *, labe
     if name == "auto":
         wide = width(source.listing for source in sources)
         name = OWN if wide <= SMALL and labelled else LITE
-        why = (
-            f"the images are about {wide} pixels wide" if labelled or wide > SMALL else "no labelled images were given"
-        )
-        log.info(f"Backbone: {name}, since {why}; --backbone takes another.")
     if name == OWN and stage.weights is not None:
         raise InputError(
             f"--weights are for a pretrained backbone, and {OWN} learns from your images. Name the backbone that they "
@@ -88,6 +81,22 @@ def choose_backbone(stage: Choices, sources: Sequence[Images | Listing], *, labe
             "others have taught (`newfound backbones`)."
         )
     return name
+
+
+def explain_backbone(
+    name: str, stage: Choices, model: Model | None, sources: Sequence[Images | Listing], *, labelled: bool
+) -> str:
+    """Why this backbone was chosen, after its name: a clause for people."""
+    if model is not None:
+        return "the model was made with it"
+    if any(isinstance(source, Images) for source in sources):
+        return "the images are in memory"
+    if stage.backbone != "auto":
+        return "it was asked for"
+    wide = width(source.listing for source in sources)
+    if name == OWN or labelled or wide > SMALL:
+        return f"the images are about {wide} pixels wide; --backbone takes another"
+    return "no labelled images were given; --backbone takes another"
 
 
 def width(sources: Iterable[Listing]) -> int:

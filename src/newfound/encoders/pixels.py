@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from newfound.console import Progress, lasting, silent
+from newfound.console import Progress, silent
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images, PixelDataset, load_images
 from newfound.encoders.base import Choices
 from newfound.encoders.known import draw_normal, remeasure_means, shift_means
-from newfound.errors import InputError, counted
+from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.functional.geometry import whitening
 from newfound.methods.similarity import SIMILARITY_TRAINING
@@ -24,7 +24,7 @@ from newfound.methods.stage_one import TRAINING
 from newfound.networks.model import Model
 from newfound.networks.resnet import OWN
 from newfound.networks.similarity import PairNet
-from newfound.training.loop import estimate
+from newfound.training.loop import tell_length
 from newfound.training.pretrain import new_learner, pretrain, similarity
 
 log = logging.getLogger("newfound")
@@ -89,11 +89,8 @@ class PixelEncoder:
         training = replace(TRAINING, epochs=stage.pretrain_epochs, rate=stage.pretrain_rate)
         learner = new_learner(labelled, seed, width=stage.width, stride=stage.stride)
         data = PixelDataset(labelled.pixels, labelled.listing.labels)
-        seconds = estimate(learner, data, training, device=self.device)
-        log.info(
-            f"Learning {len(labelled.listing.classes)} known classes from {len(labelled)} images: "
-            f"{counted(training.epochs, 'epoch')}{lasting(seconds)}."
-        )
+        length = tell_length(learner, data, training, device=self.device, checkpoint=checkpoint if resume else None)
+        log.info(f"Learning {len(labelled.listing.classes)} known classes: {length}.")
         told = partial(progress, "pretrain", training.epochs)
         return pretrain(
             learner, labelled, training, seed, device=self.device, progress=told, checkpoint=checkpoint, resume=resume

@@ -1,7 +1,7 @@
 """How many classes there are, asked in three ways at once, of the same clusterings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -62,6 +62,7 @@ def count(
     starts: int = 3,
     rows: int = ROWS,
     seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Count:
     """How many classes K labelled and unlabelled images have together; unlabelled ones may be of labelled classes too.
 
@@ -75,7 +76,7 @@ def count(
 
     The interval is a standard error to either side: of `pairs` that of a jackknife over the labelled classes, of the
     silhouette the numbers that do nearly as well; a quarter of the estimate at least, half of it at most. Labels count
-    from 0, and each has an image.
+    from 0, and each has an image. `progress` is told how many of how many numbers have been tried.
     """
     unlabelled, labelled, labels = _some(unlabelled, labelled, labels, rows, seed)
     known = int(labels.max()) + 1 if len(labels) else 0
@@ -83,7 +84,10 @@ def count(
     numbers = [known + m for m in _growing(min(most, max(1, len(unlabelled) // 2))) if known + m > 1]
     if not numbers:
         raise ValueError(f"found {len(unlabelled)} unlabelled images: counting classes needs at least 4")
-    runs = [_clustered(x, K, starts, types.generator(seed, "count", K)) for K in numbers]
+    runs = []
+    for tried, K in enumerate(numbers, 1):
+        runs.append(_clustered(x, K, starts, types.generator(seed, "count", K)))
+        progress(tried, len(numbers))
     scale = np.log(numbers)
     heights = np.array([silhouette(x, first, rows=rows // 2, seed=seed) for first, *_ in runs])
     tops: dict[Criterion, float] = {"silhouette": top(scale, heights)}

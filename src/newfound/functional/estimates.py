@@ -9,6 +9,7 @@ Neither paper gives an interval: `least` and `most` are the estimate itself.
 
 import functools
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +36,7 @@ def estimate_dtc(
     starts: int = 3,
     rows: int = ROWS,
     seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Count:
     """How many classes the unlabelled images have, asked with the help of labelled probe classes set aside for it.
 
@@ -66,6 +68,7 @@ def estimate_dtc(
         found = semi_supervised_kmeans(x, clamped, len(names) + m, random, starts=starts).assignment
         right = accuracy(labels[~anchor], found[: len(probe)][~anchor])
         apart = silhouette(x[free], found[free], seed=seed)
+        progress(m + 1, most + 1)
         return Candidate(len(names) + m, math.nan, right, apart), found[len(probe) :]
 
     most = min(most, int(free.sum()) + held - len(names))
@@ -96,6 +99,7 @@ def estimate_gcd(
     starts: int = 3,
     rows: int = ROWS,
     seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Count:
     """How many novel classes the unlabelled images have beside the labelled ones: those that suit the labelled best.
 
@@ -124,10 +128,13 @@ def estimate_gcd(
     numbers = set(coarse)
     for place in sorted(range(len(coarse)), key=lambda place: _merit(tried(coarse[place])))[-3:]:
         numbers.update(range(coarse[max(place - 1, 0)], coarse[min(place + 1, len(coarse) - 1)]))
-    curve = tuple(map(tried, sorted(numbers)))
+    curve = []
+    for m in sorted(numbers):
+        curve.append(tried(m))
+        progress(len(curve), len(numbers))
     right = max(curve, key=_merit).classes
     apart = max(curve, key=lambda candidate: candidate.silhouette).classes
-    return _exactly(right, known, "accuracy", {"accuracy": right, "silhouette": apart}, curve)
+    return _exactly(right, known, "accuracy", {"accuracy": right, "silhouette": apart}, tuple(curve))
 
 
 def _exactly(

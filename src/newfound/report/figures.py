@@ -76,7 +76,9 @@ def curve(name: str, values: list[float], ends: tuple[str, str] | None = None, m
 def scatter(
     points: Float[ndarray, "n 2"], assignments: Int[ndarray, " n"], captions: list[str], names: list[str]
 ) -> dict[str, list]:
-    """The map as plotly reads it: one trace per class, in order, and the names at their classes' middles."""
+    """The map as plotly reads it: one trace per class, in order, and the names at their classes' middles, those of
+    larger classes first: where they would overlap, these keep their places.
+    """
     kind = "scatter" if len(points) <= SVG_POINTS else "scattergl"
     size = min(8.0, max(4.0, 200 / max(len(points), 1) ** 0.5))
     traces, labels = [], []
@@ -98,8 +100,10 @@ def scatter(
         if len(rows) and len(names) <= LABELS:
             middle = np.median(points[rows], axis=0)
             short = name if len(name) <= 24 else name[:23] + "…"
-            labels.append({"x": float(middle[0]), "y": float(middle[1]), "text": plain(short), "showarrow": False})
-    return {"traces": traces, "labels": labels}
+            place = {"x": float(middle[0]), "y": float(middle[1]), "text": plain(short), "showarrow": False}
+            labels.append((len(rows), place))
+    labels.sort(key=lambda label: -label[0])
+    return {"traces": traces, "labels": [place for _, place in labels]}
 
 
 def plain(words: str) -> str:

@@ -43,8 +43,37 @@
     show();
   };
 
+  // Names give way to one another: that of a larger class keeps its place, others move up or down, or are left out.
+  let settling = false;
+  const settle = async () => {
+    if (settling) return;
+    settling = true;
+    await Plotly.relayout(map, { annotations: labels });
+    const frame = map.getBoundingClientRect();
+    const taken = [];
+    const placed = labels.map((label, i) => {
+      const text = map.querySelector(`.annotation[data-index="${i}"] .annotation-text-g`);
+      if (!text) return label;
+      const { left, right, top, height } = text.getBoundingClientRect();
+      for (const step of [0, 1, -1, 2, -2, 3, -3, 4, -4]) {
+        const upper = top - step * height;
+        const inside = step === 0 || (upper >= frame.top && upper + height <= frame.bottom);
+        const clash = (other) =>
+          left < other.right && other.left < right && upper < other.bottom && other.upper < upper + height;
+        if (!inside || taken.some(clash)) continue;
+        taken.push({ left, right, upper, bottom: upper + height });
+        return { ...label, yshift: step * height };
+      }
+      return { ...label, visible: false };
+    });
+    await Plotly.relayout(map, { annotations: placed });
+    settling = false;
+  };
+
   map.replaceChildren();
   Plotly.newPlot(map, traces, layout, config).then(() => {
+    settle();
+    map.on("plotly_relayout", settle);
     map.on("plotly_click", ({ points }) => toggle(lines[points[0].curveNumber]));
     for (const line of lines) line.addEventListener("click", () => toggle(line));
     everything.addEventListener("click", () => {

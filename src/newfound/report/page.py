@@ -20,7 +20,7 @@ class Exemplar:
 
     name: str
     pixels: UInt8[ndarray, "h w c"]  # c is 1 or 3
-    confidence: float  # the chance that its class is right
+    confidence: float | None = None  # the chance that its class is right; None of an image that is labelled
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class Found:
     truth: dict[str, int] | None = None  # true class → images; None where the truth is not known
     unsure: int = 0  # images that would be of it if they had to be of any
     known: bool = False  # whether it was known before
+    number: int = 0  # what tables call it by; 0: nothing
+    nearest: str = ""  # of a new class, the known one that lies nearest
+    references: list[Exemplar] = field(default_factory=list)  # labelled images of it, or of the nearest known class
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Page:
     title: str
     lead: str  # one sentence: what was found
     classes: list[Found]
+    warnings: list[str] = field(default_factory=list)  # sentences: why little of it should be believed
+    notes: list[str] = field(default_factory=list)  # sentences about classes that are not shown
     points: Float[ndarray, "n 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     assignments: Int[ndarray, " n"] = field(default_factory=lambda: np.zeros(0, int))  # places in `classes`
     captions: list[str] = field(default_factory=list)  # one per point
@@ -123,13 +128,26 @@ def render(page: Page) -> str:
 
 
 def masthead(page: Page) -> str:
-    """Title, lead and the first numbers."""
-    numbers = [("classes", len(page.classes)), ("images", page.images), ("files skipped", len(page.skipped))]
+    """Title, lead, what is wrong with the run, and the first numbers."""
+    numbers = [
+        ("new classes", sum(not found.known for found in page.classes)),
+        ("known classes", sum(found.known and found.size > 0 for found in page.classes)),
+        ("images", page.images),
+        ("files skipped", len(page.skipped)),
+    ]
     figures = "".join(f"<div><dt>{name}</dt><dd>{count:,}</dd></div>" for name, count in numbers if count)
     return (
         f'<p class="kind">Discovery report</p><h1>{escape(page.title)}</h1>'
-        f'<p class="lead">{escape(page.lead)}</p><dl class="numbers">{figures}</dl>'
+        f'<p class="lead">{escape(page.lead)}</p>{caution(page.warnings)}<dl class="numbers">{figures}</dl>'
     )
+
+
+def caution(warnings: list[str]) -> str:
+    """Why little should be believed of what follows; nothing where nothing speaks against it."""
+    if not warnings:
+        return ""
+    said = "".join(f"<p>{escape(words)}</p>" for words in warnings)
+    return f'<div class="caution" role="note"><p><b>Take this run with care.</b></p>{said}</div>'
 
 
 def overview(page: Page) -> str:
@@ -146,13 +164,15 @@ def overview(page: Page) -> str:
         "show: take a class as a proposal to look at, not as an identification. Confidence is the estimated chance "
         f"that an image is in the right class; images with little of it are unsure. {press}</p>"
         f'<div class="overview"><ol class="classes">{rows}</ol>{chart(page) if mapped else ""}</div>'
+        + "".join(f'<p class="note">{escape(words)}</p>' for words in page.notes)
     )
 
 
 def row(i: int, found: Found, colour: str, share: float, mapped: bool) -> str:
     """One line of the list: picture, name, size as a bar, confidence; a button where there is a map to act on."""
     tag, state = ("button", f' type="button" aria-pressed="false" data-class="{i}"') if mapped else ("div", "")
-    picture = thumbnail(found.exemplars[0].pixels, f"Images of {found.name}") if found.exemplars else ""
+    shown = found.exemplars or found.doubtful
+    picture = thumbnail(shown[0].pixels, f"Images of {found.name}") if shown else ""
     truth = ""
     if found.truth:
         name, count = most(found.truth)[0]
@@ -182,15 +202,17 @@ def gallery(page: Page) -> str:
     """Every class with its images."""
     articles = "".join(article(i, found, colour) for i, found, colour in coloured(page.classes))
     return (
-        '<h2>Images</h2><p class="note">The most typical images of each class, then the most doubtful ones: '
-        f"mistakes are most likely among those. Below each image stands its confidence.</p>{articles}"
+        '<h2>Images</h2><p class="note">The most typical of the sure images of each class, then the most doubtful '
+        "ones: mistakes are most likely among those. Below each image stands its confidence. Where labelled images "
+        "took part, some of the known class, or of the known class nearest to a new one, stand first: compare them."
+        f"</p>{articles}"
     )
 
 
 def article(i: int, found: Found, colour: str) -> str:
     """One class: how large and how clear it is, its typical and its doubtful images, and their names."""
     listed = "".join(
-        f"<tr><td><bdi>{escape(shown.name)}</bdi></td><td>{shown.confidence:.2f}</td></tr>"
+        f"<tr><td><bdi>{escape(shown.name)}</bdi></td><td>{sureness(shown)}</td></tr>"
         for shown in found.exemplars + found.doubtful
     )
     names = (
@@ -201,21 +223,38 @@ def article(i: int, found: Found, colour: str) -> str:
         f'<article id="class-{i}" style="--colour:{colour}"><h3><bdi>{escape(found.name)}</bdi></h3>'
         f'<p class="small">{found.size:,} {"image" if found.size == 1 else "images"}; '
         f"{remarks(found)}mean confidence {found.coherence:.2f}{mixture(found.truth)}</p>"
-        f'<div class="strips">{strip("Most typical", found.exemplars)}{strip("Most doubtful", found.doubtful)}</div>'
+        f'<div class="strips">{compared(found)}{strip("Most typical", found.exemplars)}'
+        f"{strip('Most doubtful', found.doubtful)}</div>"
         f"{names if listed else ''}</article>\n"
     )
 
 
+def compared(found: Found) -> str:
+    """The labelled images that a class is to be compared with, under what they are of."""
+    if not found.references:
+        return f'<p class="small near">Nearest known class: <bdi>{escape(found.nearest)}</bdi></p>' * bool(
+            found.nearest
+        )
+    of = f"Nearest known class: <bdi>{escape(found.nearest)}</bdi>" if found.nearest else "Labelled images of it"
+    return strip(of, found.references).replace("<div>", '<div class="near">', 1)
+
+
 def remarks(found: Found) -> str:
-    """That a class was known before, and how many images may be of it too."""
-    said = ["known before"] * found.known + [f"{found.unsure:,} more are unsure"] * (found.unsure > 0)
+    """A class's number, that it was known before, and how many images may be of it too."""
+    said = [f"number {found.number}"] * (found.number > 0) + ["known before"] * found.known
+    said += [f"{found.unsure:,} more are unsure"] * (found.unsure > 0)
     return "".join(f"{words}; " for words in said)
 
 
 def strip(heading: str, shown: list[Exemplar]) -> str:
-    """Some images of a class in a row, each over its confidence."""
-    tiles = "".join(f"<li>{thumbnail(each.pixels, each.name)}<span>{each.confidence:.2f}</span></li>" for each in shown)
+    """Some images of a class in a row, each over its confidence; the heading is HTML."""
+    tiles = "".join(f"<li>{thumbnail(each.pixels, each.name)}<span>{sureness(each)}</span></li>" for each in shown)
     return f'<div><h4>{heading}</h4><ul class="tiles">{tiles}</ul></div>' if shown else ""
+
+
+def sureness(shown: Exemplar) -> str:
+    """The confidence of an image in figures, where it has one."""
+    return "" if shown.confidence is None else f"{shown.confidence:.2f}"
 
 
 def mixture(truth: dict[str, int] | None) -> str:

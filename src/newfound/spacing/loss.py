@@ -19,7 +19,7 @@ from newfound.functional.geometry import nearest, whitening
 from newfound.functional.losses import mean, pull, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
 from newfound.spacing.presets import Preset, resolve
-from newfound.spacing.prototypes import Update, move, place, place_anchors
+from newfound.spacing.prototypes import Update, move, place, place_anchors, warn_of_room
 from newfound.types import Scalar, generator
 
 
@@ -148,6 +148,8 @@ class SpacingLoss(nn.Module):
             self.counts[: len(known.counts)] += known.counts.minimum(self.limit)
         if self.memory is not None:
             self.memory.copy_(z)
+        if not self.started:  # a restart need not say it again
+            warn_of_room(*self.prototypes.shape, self.preset)
         self.anchors.copy_(place_anchors(self.prototypes, self.preset, random))
         self.started.fill_(True)
         parallel.broadcast(self)  # one process's k-means may have ended elsewhere

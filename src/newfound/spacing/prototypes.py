@@ -34,8 +34,22 @@ def place_anchors(prototypes: Float[Tensor, "c d"], preset: Preset, random: torc
         return orthonormal(prototypes)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="alpha = 1 ")  # the author's preset, not a slip
+        warnings.filterwarnings("ignore", message=".*cannot be equidistant")  # `warn_of_room` says what to do, once
         distance = target_distance(prototypes, preset.alpha, preset.cap if preset.unit else None)
-    return equidistant(prototypes, distance, preset.orientation, random)
+        anchors = equidistant(prototypes, distance, preset.orientation, random)
+    return anchors
+
+
+def warn_of_room(classes: int, dim: int, preset: Preset) -> None:
+    """Say, where classes are to lie equally far apart and cannot, what to do. To be called once a run."""
+    if preset.orientation in ("none", "orthonormal") or classes <= dim + 1:
+        return
+    warnings.warn(
+        f"{classes} classes cannot all lie equally far apart in {dim} dimensions, which have room for {dim + 1}: they "
+        "are spread as evenly as can be. For more room take a backbone of more dimensions (--backbone, or --width of "
+        "our own), or look for fewer classes (--classes).",
+        stacklevel=3,
+    )
 
 
 class Update(NamedTuple):

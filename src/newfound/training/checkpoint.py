@@ -36,6 +36,15 @@ def save_checkpoint(
     files.write_tensors(path, tensors, {"newfound": json.dumps(about)})
 
 
+def count_epochs(path: Path | None) -> int:
+    """How many epochs a checkpoint holds; 0 where there is none, or none that `load_checkpoint` would take."""
+    try:
+        with safe_open(path, "pt") as file:
+            return len(json.loads(file.metadata()["newfound"])["rows"])
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
+        return 0
+
+
 def load_checkpoint(
     path: Path,
     learner: nn.Module,

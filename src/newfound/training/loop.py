@@ -16,11 +16,12 @@ from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env
 from torch import Tensor, nn
 
 from newfound import parallel
+from newfound.console import lasting
 from newfound.data.batches import Dataset
-from newfound.errors import InputError
+from newfound.errors import InputError, counted
 from newfound.methods.base import Method
 from newfound.networks.backbone import Backbone, still
-from newfound.training.checkpoint import load_checkpoint, save_checkpoint
+from newfound.training.checkpoint import count_epochs, load_checkpoint, save_checkpoint
 from newfound.types import ALL, Batch, Latents, Losses, Now, Survey, Training
 
 Row = dict[str, float]
@@ -206,6 +207,21 @@ def _row(epoch: int, totals: dict[str, Tensor], method: Method, training: Traini
             "(--rate, in stage one --pretrain-rate)."
         )
     return {"epoch": epoch + 1.0} | losses | method.log() | {"seconds": seconds}
+
+
+def tell_length(
+    learner: Learner, data: Dataset, training: Training, *, device: str = "auto", checkpoint: Path | None = None
+) -> str:
+    """How long `fit` will be, for people; with a checkpoint to go on from, what is restored and what is left."""
+    length = f"{counted(training.epochs, 'epoch')} of {counted(len(data), 'image')}"
+    done = min(count_epochs(checkpoint), training.epochs)
+    if done and done == training.epochs:
+        return f"{length}, restored"
+    seconds = estimate(learner, data, training, device=device)
+    if not done:
+        return f"{length}{lasting(seconds)}"
+    left = None if seconds is None else seconds * (training.epochs - done) / training.epochs
+    return f"{length}, {done} of them restored{lasting(left)}{' to go' if left else ''}"
 
 
 def estimate(learner: Learner, data: Dataset, training: Training, *, device: str = "auto") -> float | None:

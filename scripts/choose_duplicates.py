@@ -1,0 +1,230 @@
+"""Choose what is called a near-duplicate, and measure it; writes results/choice-duplicates.json.
+
+    python scripts/choose_duplicates.py CIFAR
+
+Three sets: all embedded drawings, Debian's clip art (its 1378 stars apart: see decision 12) and CIFAR-10's test images.
+Of every fifth picture one copy is made: shifted, recompressed, resized, or all of these. Bounds were chosen on the even
+half of the originals; what counts is the odd half. A pair is right where both come of one original, where the originals
+are equal to the pixel, or but for their size (no pixel of copies 64 wide differs by more than 16 of 256), and where
+they are one clip under one file name in two folders. Every other pair is counted as wrong, whatever it shows, and named
+in the results.
+"""
+
+import hashlib
+import io
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from newfound import files
+from newfound.data.datasets import load_dataset, load_doodles
+from newfound.data.decoding import configure_pillow, decode
+from newfound.discovery.facts import versions
+from newfound.functional import duplicates
+
+CLIPART = Path("/usr/share/openclipart/png")
+RESULTS = Path(__file__).parents[1] / "results/choice-duplicates.json"
+COPIES = (
+    "shifted by 1", "shifted by 2", "JPEG 90", "JPEG 70", "JPEG 50", "3/4 the size", "1.5 times the size",
+    "shifted, 3/4 the size, JPEG 70",
+)  # fmt: skip
+SHIFTS = {1: ((1, 0), (0, 1), (-1, 1)), 2: ((2, 0), (0, 2), (-2, 1))}
+BEFORE = "before: coarse cosine"
+ARMS = {
+    BEFORE: None,
+    "chosen": {},
+    "any place may differ": {"WORST": 1e9, "FINE_WORST": 1e9},
+    "not confirmed": {"FINE_WORST": 1e9},
+}
+MOST = 1500
+"""Originals of a half, at most."""
+
+
+def shift(image, across, down):
+    wide = np.pad(np.asarray(image), ((2, 2), (2, 2), (0, 0)), mode="edge")
+    return Image.fromarray(wide[2 + down : 2 + down + image.height, 2 + across : 2 + across + image.width])
+
+
+def recompress(image, quality):
+    file = io.BytesIO()
+    image.save(file, "jpeg", quality=quality)
+    return Image.open(io.BytesIO(file.getvalue())).convert("RGB")
+
+
+def resize(image, factor):
+    return image.resize((round(factor * image.width), round(factor * image.height)), Image.Resampling.BICUBIC)
+
+
+def copy(image, kind, number):
+    match kind.split():
+        case ["shifted", "by", pixels]:
+            return shift(image, *SHIFTS[int(pixels)][number % 3])
+        case ["JPEG", quality]:
+            return recompress(image, int(quality))
+        case ["3/4", *_]:
+            return resize(image, 0.75)
+        case ["1.5", *_]:
+            return resize(image, 1.5)
+    return recompress(resize(shift(image, 1, 1), 0.75), 70)
+
+
+def small(image, side):
+    file = io.BytesIO()
+    image.save(file, "png", compress_level=1)
+    return decode(file.getvalue(), side)
+
+
+def stack(pictures):
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+
+
+def flat(file):
+    """A clip on white, no wider than a page would show it; None where it is larger than any screen."""
+    try:
+        with Image.open(file) as opened:
+            if opened.width * opened.height > 4e6:
+                return None
+            image = opened.convert("RGBA")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return None
+    image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    image.thumbnail((400, 400))
+    return image
+
+
+def originals(root):
+    """Name, pictures and what each is called; of the clip art also which share a file name."""
+    drawn = torch.cat([load_doodles(group).pixels for group in ("known", "novel", "spare")])[:, 0].numpy()
+    yield "doodles", [(f"drawing {i}", lambda i=i: Image.fromarray(drawn[i]).convert("RGB")) for i in range(len(drawn))]
+    seen = load_dataset("cifar10", root, "test").pixels.permute(0, 2, 3, 1).numpy()
+    yield "CIFAR-10 test", [(f"image {i}", lambda i=i: Image.fromarray(seen[i])) for i in range(len(seen))]
+    clips = sorted(file for file in CLIPART.rglob("*.png") if file.parent.name != "stars")
+    yield "clip art", [(str(file.relative_to(CLIPART)), lambda file=file: flat(file)) for file in clips]
+
+
+def half(pictures, odd):
+    """Small copies, the original of each, its kind; equal originals are one."""
+    order = np.random.default_rng(12).permutation(len(pictures))[int(odd) :: 2][-MOST:]
+    copies, fine, sides, sources, kinds, names = [], [], [], [], [], []
+    first: dict[object, int] = {}
+    for row in order.tolist():
+        name, load = pictures[row]
+        image = load()
+        if image is None:
+            continue
+        number = len(names)
+        names.append(name)
+        same = first.setdefault(hashlib.sha256(repr(image.size).encode() + image.tobytes()).digest(), number)
+        same = first.setdefault(Path(name).name, same) if "/" in name else same
+        made = [(image, "")]
+        if number % 5 == 0:
+            kind = COPIES[number // 5 % len(COPIES)]
+            made.append((copy(image, kind, number // 5 // len(COPIES)), kind))
+        for shown, kind in made:
+            copies.append(small(shown, duplicates.SIDE))
+            fine.append(small(shown, duplicates.FINE))
+            sides.append(min(shown.size))
+            sources.append((number, same))
+            kinds.append(kind)
+    return Half(stack(copies), stack(fine), torch.tensor(sides), sources, kinds, names)
+
+
+class Half(NamedTuple):
+    """Pictures of a half, and the copies made of them."""
+
+    copies: Tensor
+    fine: Tensor
+    sides: Tensor
+    sources: list[tuple[int, int]]  # the original's number, and that of the first that equals it
+    kinds: list[str]  # of a copy; "" of an original
+    names: list[str]  # of the originals
+
+    def equal(self, a, b):
+        """Whether two pictures are one, drawn at another size: no pixel of the finer copies differs by much."""
+        return (self.fine[a].int() - self.fine[b].int()).abs().max() <= 16
+
+
+def coarse_cosine(copies):
+    """The rule before, of images in memory: the cosine of pixels at 16 × 16 about their mean."""
+    x = F.adaptive_avg_pool2d(copies.float(), 16).flatten(1)
+    x = F.normalize(F.pad(x - x.mean(1, keepdim=True), (0, 1), value=1.0), dim=1)
+    return torch.cat([((x[i : i + 512] @ x.T) >= 0.97).triu(i + 1).nonzero() + torch.tensor([i, 0])
+                      for i in range(0, len(x), 512)])  # fmt: skip
+
+
+def measure(name, part, pairs, pictures):
+    copies, _, _, sources, kinds, names = pictures
+    original = {number: row for row, (number, _) in enumerate(sources) if not kinds[row]}
+    right, wrong, found = 0, [], set()
+    for a, b in pairs.tolist():
+        (one, same_one), (other, same_other) = sources[a], sources[b]
+        if same_one == same_other or pictures.equal(original[one], original[other]):
+            right += 1
+            found |= {a, b} if one == other else set()
+        else:
+            wrong.append(f"{names[one]} = {names[other]}")
+    plain = duplicates.contrast(duplicates.blur(copies.float())) < duplicates.PLAIN**2
+    made = [row for row, kind in enumerate(kinds) if kind and not plain[row]]
+    by_kind = Counter(kinds[row] for row in made)
+    hits = Counter(kinds[row] for row in made if row in found)
+    return {
+        "set": name,
+        "part": part,
+        "originals": len(names),
+        "copies": len(made),
+        "pairs": len(pairs),
+        "precision": round(right / max(len(pairs), 1), 4),
+        "recall": round(sum(hits.values()) / len(made), 4),
+        "recall by kind": {kind: round(hits[kind] / by_kind[kind], 3) for kind in COPIES},
+        "wrong": sorted(set(wrong)),
+    }
+
+
+def under(bounds, pictures):
+    before = {name: getattr(duplicates, name) for name in bounds}
+    for name, value in bounds.items():
+        setattr(duplicates, name, value)
+    try:
+        pairs = duplicates.find_pairs(pictures.copies)
+        fine = (pictures.sides[pairs] >= duplicates.FINE).all(1)
+        same = ~fine
+        same[fine] = duplicates.confirm(*(pictures.fine[pairs[fine, side]] for side in (0, 1)))
+        return pairs[same]
+    finally:
+        for name, value in before.items():
+            setattr(duplicates, name, value)
+
+
+def main(root):
+    rows = []
+    for name, pictures in originals(root):
+        for part in ("even", "odd"):
+            with configure_pillow():
+                shown = half(pictures, part == "odd")
+            for arm, bounds in ARMS.items():
+                if part == "odd" and arm not in ("chosen", BEFORE):
+                    continue
+                pairs = coarse_cosine(shown.copies) if bounds is None else under(bounds, shown)
+                row = {"arm": arm} | measure(name, part, pairs, shown)
+                if arm != "chosen":
+                    row["wrong"] = len(row["wrong"])
+                rows.append(row)
+                print({key: value for key, value in row.items() if key != "wrong"}, flush=True)
+    setting = {"command": "python scripts/choose_duplicates.py CIFAR", "versions": versions()}
+    bounds = {
+        key: getattr(duplicates, key)
+        for key in ("SIDE", "NEIGHBOURS", "FAR", "REACH", "ALL_OVER", "WORST", "FINE", "FINE_WORST", "PLAIN")
+    }
+    files.write(RESULTS, json.dumps({"setting": setting | {"bounds": bounds}, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,83 @@
+"""The table of classes as a person reads it: on one screen, whole where it matters."""
+
+from html import escape
+from typing import final
+
+import pandas as pd
+from rich.cells import cell_len, set_cell_size
+
+from newfound.discovery.edits import Classes
+from newfound.errors import counted, shorten
+
+BRIEF = ["number", "class", "kind", "size", "unsure", "coherence", "nearest"]
+"""What a screen has room for."""
+
+TEXT = ("class", "nearest")
+"""Columns that may be shortened."""
+
+WIDE, LINES = 80, 16
+"""Letters of a line, and rows of classes, that every screen has."""
+
+
+@final
+class Summary(pd.DataFrame):
+    """A table of classes. It is a DataFrame in all but how it prints: within 80 letters and a screen, with number, kind
+    and size always there, and long names cut. Parts of it are plain tables.
+    """
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        """The first rows, and how many more there are."""
+        shown = self._brief()
+        cells = [[head, *shown[head]] for head in shown]
+        widths = _fit([max(map(cell_len, column)) for column in cells], [head in TEXT for head in shown])
+        lines = [
+            "  ".join(
+                _cut(cell, width) if head in TEXT else cell.rjust(width)
+                for head, cell, width in zip(shown, row, widths, strict=True)
+            ).rstrip()
+            for row in zip(*cells, strict=True)
+        ]
+        return "\n".join([*lines, *self._rest(len(shown))])
+
+    def show_html(self) -> str:
+        """The same as a table of a notebook."""
+        shown = self._brief()
+        return shown.to_html(index=False) + "".join(f"<p>{escape(line)}</p>" for line in self._rest(len(shown)))
+
+    def _brief(self) -> pd.DataFrame:
+        some = pd.DataFrame(self)[[column for column in BRIEF if column in self.columns]].head(LINES)
+        return some.map(lambda value: f"{value:.2f}" if isinstance(value, float) else _printable(str(value)))
+
+    def _rest(self, shown: int) -> list[str]:
+        more = len(self) - shown
+        return [f"and {counted(more, 'class', 'classes')} more; summary().to_string() has all"] if more else []
+
+
+def explain_gaps(now: Classes) -> list[str]:
+    """Why some numbers are not in the table: a sentence for each reason."""
+    empty = [f"{number} ({name})" for number, name in now.names.items() if not len(now.rows(number))]
+    gone = [str(number) for number in range(1, now.used + 1) if number not in now.names]
+    said = [f"No image is of {shorten(empty)}."] if empty else []
+    return said + ([f"No class any more, merged or undone: {shorten(gone)}."] if gone else [])
+
+
+def _fit(widths: list[int], able: list[bool]) -> list[int]:
+    """Widths that a line has room for: the widest of those that may be cut gives way first, to 8 letters at least."""
+    room, widths = WIDE - 2 * (len(widths) - 1), [*widths]
+    while sum(widths) > room and (wide := [i for i, may in enumerate(able) if may and widths[i] > 8]):
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _printable(text: str) -> str:
+    """Text that stays on its line, and says nothing to a terminal."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def _cut(text: str, width: int) -> str:
+    """Text of just this width, cut or filled up."""
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

@@ -1,0 +1,109 @@
+"""Near-duplicates: the same picture again, and no other."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from newfound.data.datasets import load_doodles
+from newfound.functional import duplicates
+from newfound.functional.duplicates import coarse, confirm, find_pairs, group, show_same
+from newfound.types import generator
+
+DRAWINGS = load_doodles("spare").pixels[::10]
+
+
+def shift(pixels, across, down):
+    wide = np.pad(pixels, ((2, 2), (2, 2)), mode="edge")
+    return wide[2 + down : 2 + down + pixels.shape[0], 2 + across : 2 + across + pixels.shape[1]]
+
+
+def recompress(pixels, quality):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "jpeg", quality=quality)
+    return np.asarray(Image.open(file))
+
+
+def resize(pixels, side):
+    there = Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC)
+    return np.asarray(there.resize(pixels.shape, Image.Resampling.BICUBIC))
+
+
+CHANGES = {
+    "shifted by one": lambda pixels: shift(pixels, -1, 1),
+    "shifted by two": lambda pixels: shift(pixels, 2, 0),
+    "recompressed": lambda pixels: recompress(pixels, 50),
+    "smaller and back": lambda pixels: resize(pixels, 21),
+    "larger and back": lambda pixels: resize(pixels, 42),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=[*CHANGES])
+def test_a_drawing_that_was_changed_a_little_is_found_again_and_no_other_is(change):
+    n = len(DRAWINGS)
+    again = np.stack([change(drawing) for drawing in DRAWINGS[:, 0].numpy()])
+    pairs = find_pairs(torch.cat([DRAWINGS, torch.from_numpy(again)[:, None]])).tolist()
+    right = [(a, b) for a, b in pairs if b == a + n]
+    assert len(right) >= 0.9 * n
+    assert len(right) >= 0.99 * len(pairs)
+
+
+def test_drawings_that_only_look_alike_from_afar_are_not_the_same():
+    x = coarse(DRAWINGS)
+    alike = ((x @ x.T) >= 0.8).triu(1).nonzero()
+    assert len(alike) > 20
+    assert show_same(DRAWINGS[alike[:, 0]], DRAWINGS[alike[:, 1]]).float().mean() < 0.1
+
+
+def test_pairs_between_two_sets_name_the_row_of_each():
+    assert find_pairs(DRAWINGS[:50], DRAWINGS[[7, 60, 3]]).tolist() == [[3, 2], [7, 0]]
+    assert find_pairs(DRAWINGS[:0], DRAWINGS).shape == (0, 2)
+
+
+def test_a_picture_of_a_series_that_differs_in_one_sign_is_another():
+    sign = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
+    sign[:, :, 2:30, 2:30] = 30
+    other = sign.clone()
+    other[:, :, 12:18, 12:18] = 255
+    assert show_same(sign, sign).tolist() == [True]
+    assert show_same(sign, other).tolist() == [False]
+
+
+def test_plain_pictures_and_those_that_differ_in_colour_alone_are_nobody_s_duplicates():
+    plain = torch.full((2, 3, 32, 32), 200, dtype=torch.uint8)
+    flags = torch.full((2, 3, 32, 32), 255, dtype=torch.uint8)
+    flags[0, :2, :, :16], flags[1, 1:, :, :16] = 0, 0
+    assert not len(find_pairs(torch.cat([plain, flags])))
+
+
+def test_what_is_lost_at_32_pixels_is_seen_at_64():
+    flag = torch.full((1, 3, 64, 64), 255, dtype=torch.uint8)
+    flag[:, 1:, :32] = 0
+    starred = flag.clone()
+    starred[:, :, 9:14, 9:14] = 255
+    assert confirm(flag, flag).tolist() == [True]
+    assert confirm(flag, starred).tolist() == [False]
+
+
+def test_the_same_pairs_are_found_in_blocks_of_any_size(monkeypatch):
+    rows = torch.cat([DRAWINGS[:40], DRAWINGS[5:20]])
+    whole = find_pairs(rows)
+    monkeypatch.setattr(duplicates, "ROWS", 7)
+    assert torch.equal(find_pairs(rows), whole)
+    assert {(row, row + 35) for row in range(5, 20)} <= set(map(tuple, whole.tolist()))
+
+
+def test_groups_equal_the_loop_that_joins_pair_by_pair():
+    random = generator("groups")
+    for _ in range(20):
+        pairs = torch.randint(30, (18, 2), generator=random)
+        order = torch.randperm(30, generator=random)
+        sets = [{row} for row in range(30)]
+        for a, b in pairs.tolist():
+            joined = sets[a] | sets[b]
+            for row in joined:
+                sets[row] = joined
+        rank = order.argsort().tolist()
+        assert group(pairs, order).tolist() == [min(joined, key=rank.__getitem__) for joined in sets]
