@@ -1,7 +1,7 @@
 """How many classes there are, asked in three ways at once, of the same clusterings."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -84,10 +84,7 @@ def count(
     numbers = [known + m for m in _growing(min(most, max(1, len(unlabelled) // 2))) if known + m > 1]
     if not numbers:
         raise ValueError(f"found {len(unlabelled)} unlabelled images: counting classes needs at least 4")
-    runs = []
-    for tried, K in enumerate(numbers, 1):
-        runs.append(_clustered(x, K, starts, types.generator(seed, "count", K)))
-        progress(tried, len(numbers))
+    runs = [*_cluster_all(x, numbers, starts, seed, progress)]
     scale = np.log(numbers)
     heights = np.array([silhouette(x, first, rows=rows // 2, seed=seed) for first, *_ in runs])
     tops: dict[Criterion, float] = {"silhouette": top(scale, heights)}
@@ -147,6 +144,15 @@ def _growing(most: int) -> list[int]:
     while numbers[-1] < most:
         numbers.append(min(most, max(numbers[-1] + 1, round(1.25 * numbers[-1]))))
     return numbers
+
+
+def _cluster_all(
+    x: Float[Tensor, "n d"], numbers: Sequence[int], starts: int, seed: int, progress: Callable[[int, int], None]
+) -> Iterator[list[Int[Tensor, " n"]]]:
+    """The clusterings of each number; `progress` is told after each."""
+    for tried, k in enumerate(numbers, 1):
+        yield _clustered(x, k, starts, types.generator(seed, "count", k))
+        progress(tried, len(numbers))
 
 
 def _clustered(x: Float[Tensor, "n d"], k: int, starts: int, random: torch.Generator) -> list[Int[Tensor, " n"]]:

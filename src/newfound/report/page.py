@@ -1,4 +1,7 @@
-"""What a person should see of a discovery, and the one HTML file that shows it."""
+"""What a person should see of a discovery, and the one HTML file that shows it.
+
+Long, for its sections are read together with the values that they show.
+"""
 
 import json
 from collections.abc import Iterator

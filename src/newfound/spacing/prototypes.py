@@ -36,8 +36,7 @@ def place_anchors(prototypes: Float[Tensor, "c d"], preset: Preset, random: torc
         warnings.filterwarnings("ignore", message="alpha = 1 ")  # the author's preset, not a slip
         warnings.filterwarnings("ignore", message=".*cannot be equidistant")  # `warn_of_room` says what to do, once
         distance = target_distance(prototypes, preset.alpha, preset.cap if preset.unit else None)
-        anchors = equidistant(prototypes, distance, preset.orientation, random)
-    return anchors
+        return equidistant(prototypes, distance, preset.orientation, random)
 
 
 def warn_of_room(classes: int, dim: int, preset: Preset) -> None:
