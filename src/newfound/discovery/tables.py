@@ -4,7 +4,7 @@ import csv
 import math
 import re
 from collections.abc import Sequence
-from io import TextIOBase
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -270,7 +270,7 @@ def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
     return text
 
 
-def read_csv(source: Path | TextIOBase) -> pd.DataFrame:
+def read_csv(source: Path | StringIO) -> pd.DataFrame:
     """A table that `format_csv` wrote, with names and words as they were: 007 and NA are words, where words stand."""
     table = pd.read_csv(source, dtype=str, keep_default_na=False)
     for name in table.columns:
