@@ -82,6 +82,11 @@ class Discovery:
         return self._replay.now
 
     @property
+    def journalled(self) -> bool:
+        """Whether it lies in a folder of the present format, with a journal."""
+        return self._journal is not None
+
+    @property
     def facts(self) -> dict[str, str]:
         """How it was made, for people."""
         return dict(self.found.facts)

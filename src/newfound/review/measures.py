@@ -8,7 +8,7 @@ from torch import Tensor
 
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
-from newfound.functional.calibration import leave_one_out, probability, ratio
+from newfound.functional.calibration import probability, ratio
 from newfound.functional.geometry import distances
 
 NEAREST = 8
@@ -65,17 +65,14 @@ def measure_again(before: Measures, now: Classes) -> Measures:
     latents, found = now.found.latents, now.found
     moved = (before.own != now.own).nonzero()[:, 0]
     own = before.distance.index_copy(0, moved, _to_own(now, moved))
-    if not found.clusters.sizes.numel():
-        own = torch.zeros(len(found))
     keys = [place.numpy().tobytes() for place in now.more]
     more = {
         key: before.more[key] if key in before.more else distances(latents, place[None])[:, 0]
         for key, place in zip(keys, now.more, strict=True)
     }
     other = _nearest_other(now, before.near, [more[key] for key in keys])
-    lone = leave_one_out(own[:, None], torch.zeros_like(now.own), torch.ones(1, dtype=torch.long))  # shape only
     m = now.sizes.to(own)[now.own]
-    lone = torch.where(m > 1, own * m / (m - 1), torch.inf)
+    lone = torch.where(m > 1, own * m / (m - 1), torch.inf)  # as if it drew no centre to itself (`leave_one_out`)
     confidence = probability(ratio(other, lone), found.calibration.right)
     decided = torch.zeros(len(found), dtype=torch.bool)
     decided[[*now.decided]] = True
