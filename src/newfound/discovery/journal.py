@@ -71,11 +71,14 @@ class Journal:
         if not edits:
             return
         lines = "".join(edit.line() + "\n" for edit in edits).encode()
-        with self.path.open("ab") as file:
+        with self.path.open("ab", buffering=0) as file:
             file.truncate(self._end)  # behind the whole lines may be the beginning of one
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                file.write(lines)
+                os.fsync(file.fileno())
+            except BaseException:  # what was not confirmed is not said
+                file.truncate(self._end)
+                raise
         if self.lines == 0:  # a new file is there after a crash when its folder says so
             sync_folder(self.folder)
         self.lines, self._end = self.lines + len(edits), self._end + len(lines)
