@@ -42,7 +42,7 @@ def first() -> bool:
 def say(text: str) -> None:
     """Print a line to a person."""
     if first():
-        print(text)
+        print(text, flush=True)
 
 
 def table(rows: "DataFrame", title: str) -> None:

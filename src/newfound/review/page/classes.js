@@ -64,7 +64,7 @@ function show() {
     );
     if (!theirs.length) continue;
     const id = `kind-${kind.replace(" ", "-")}`;
-    const group = make("div", { role: "group", "aria-labelledby": id }, make("h3", { id, text: TITLES[kind] ?? kind }));
+    const group = make("div", { role: "group", "aria-labelledby": id }, make("h3", { id, role: "presentation", text: TITLES[kind] ?? kind }));
     for (const line of theirs) {
       let element = lines.get(line.number);
       if (!element) lines.set(line.number, (element = create(line)));

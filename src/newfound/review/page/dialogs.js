@@ -6,8 +6,24 @@ import { $, count, make, picture } from "./dom.js";
 import { store } from "./store.js";
 
 let open = null;
+let ahead = null; // what was typed between the key that asks for a dialog and its opening
 
 export const busy = () => open !== null;
+
+export const expecting = () => ahead !== null;
+
+let asked = 0; // who expects a dialog last
+
+export function expect() {
+  ahead = "";
+  return ++asked;
+}
+
+export function unexpect(who) {
+  if (who === asked) ahead = null;
+}
+
+export const typeAhead = (letter) => (ahead += letter);
 
 // A dialog; `done` is called once, with its answer, or with null where it was closed.
 function ask(title, body, { wide = false, buttons = [] } = {}) {
@@ -35,8 +51,18 @@ function ask(title, body, { wide = false, buttons = [] } = {}) {
     document.body.append(dialog);
     open = dialog;
     dialog.showModal();
-    (dialog.querySelector("[autofocus]") ?? dialog.querySelector("input, .main, button"))?.focus();
+    const first = dialog.querySelector("[autofocus]") ?? dialog.querySelector("input, .main, button");
+    first?.focus();
+    type(first);
   });
+}
+
+function type(input) {
+  if (ahead && input?.matches("input")) {
+    input.value = ahead;
+    input.dispatchEvent(new Event("input"));
+  }
+  ahead = null;
 }
 
 const button = (text, click, main = false, type = "button") => make("button", { type, text, class: main ? "main" : null, on: click ? { click } : undefined });
@@ -61,7 +87,7 @@ export function askName(title, value, names) {
   };
   input.addEventListener("input", look);
   const answer = ask(title, body, { buttons: [go] });
-  input.select();
+  if (input.value === value) input.select();
   enter(input, () => input.value.trim() && open.finish(input.value.trim()));
   look();
   return answer;

@@ -28,13 +28,15 @@ function lay() {
   const width = grid.clientWidth - 2 * GAP;
   columns = Math.max(1, Math.floor((width + GAP) / (side + GAP)));
   canvas.style.height = `${Math.ceil(store.rows.length / columns) * (side + GAP) + GAP}px`;
-  for (const [index, tile] of tiles) retire(index, tile);
+  for (const tile of tiles.values()) tile.remove();
+  tiles.clear();
   draw();
 }
 
 function retire(index, tile) {
   tiles.delete(index);
   tile.hidden = true;
+  tile.removeAttribute("id");
   spare.push(tile);
 }
 

@@ -305,15 +305,35 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (event.target.matches?.("select") && event.key.length === 1 && !event.ctrlKey) return;
+  if (dialogs.expecting()) {
+    event.preventDefault();
+    if (event.key.length === 1 && !event.ctrlKey) dialogs.typeAhead(event.key);
+    return;
+  }
   const name = wanted(event);
   if (!name) return;
   event.preventDefault();
-  inTurn(actions[name]);
+  act(name);
 });
+
+// Some ask first: what is typed before they do is meant for them, and is no command.
+const ASKING = new Set(["acceptAbove", "rename", "merge", "split", "move", "newClass", "export", "help"]);
+
+function act(name) {
+  if (!ASKING.has(name)) return inTurn(actions[name]);
+  const who = dialogs.expect();
+  return inTurn(async () => {
+    try {
+      await actions[name]();
+    } finally {
+      dialogs.unexpect(who);
+    }
+  });
+}
 
 document.addEventListener("click", (event) => {
   const name = event.target.closest("[data-action]")?.dataset.action;
-  if (name && actions[name]) inTurn(actions[name]);
+  if (name && actions[name]) act(name);
 });
 
 on("open", (number) => {
@@ -327,11 +347,11 @@ on("look", (row) => {
     if (next !== undefined) grid.focus(place + by, { keep: true });
     return next;
   };
-  const act = (name, each) => {
+  const actOn = (name, each) => {
     select([each]);
-    inTurn(actions[name]);
+    act(name);
   };
-  dialogs.look(row, { step: move, act });
+  dialogs.look(row, { step: move, act: actOn });
 });
 on("lasso", (rows) =>
   inTurn(async () => {
