@@ -1,7 +1,6 @@
 """Images for the browser: by row, from the run's folder of images, and from nowhere else."""
 
 import io
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from PIL import Image
 
 from newfound.data.decoding import Box
 from newfound.data.listing import Listing
-from newfound.review.pictures import SIDES, Pictures, Unshowable
+from newfound.review.pictures import SIDES, Pictures, UnshowableError
 from tests.data.pictures import picture, save
 from tests.discovery.made import make_found
 
@@ -77,7 +76,7 @@ def test_an_original_is_shown_as_it_is_and_what_browsers_do_not_know_as_png(tmp_
 def test_what_is_no_image_is_not_sent_whatever_it_is_called(tmp_path, content):
     (tmp_path / "a.png").write_bytes(content)
     for show in (lambda pictures: pictures.original(0), lambda pictures: pictures.thumbnail(0, 96)):
-        with pytest.raises(Unshowable):
+        with pytest.raises(UnshowableError):
             show(see(tmp_path, "a.png"))
 
 
@@ -88,7 +87,7 @@ def outside(tmp_path: Path, how: str) -> str:
     if how == "absolute":
         return str(secret)
     link = tmp_path / "images" / ("link.png" if how == "link" else "folder")
-    os.symlink(secret if how == "link" else tmp_path, link)
+    link.symlink_to(secret if how == "link" else tmp_path)
     return "link.png" if how == "link" else "folder/secret.png"
 
 
@@ -98,20 +97,20 @@ def test_a_file_outside_the_folder_of_images_is_refused_unless_its_folder_was_na
     name = outside(tmp_path, how)
     pictures = see(tmp_path / "images", name)
     for show in (pictures.original, lambda row: pictures.thumbnail(row, 96)):
-        with pytest.raises(Unshowable, match="outside"):
+        with pytest.raises(UnshowableError, match="outside"):
             show(0)
     assert see(tmp_path / "images", name, images=tmp_path).original(0).kind == "image/png"
 
 
 def test_a_link_within_the_folder_is_followed(tmp_path):
     save(tmp_path / "a.png")
-    os.symlink("a.png", tmp_path / "b.png")
+    (tmp_path / "b.png").symlink_to("a.png")
     assert see(tmp_path, "b.png").original(0).kind == "image/png"
 
 
 def test_images_that_have_moved_are_found_where_they_are_now(tmp_path):
     save(tmp_path / "now/a.png")
-    with pytest.raises(Unshowable, match="not there any more"):
+    with pytest.raises(UnshowableError, match="not there any more"):
         see(tmp_path / "then", "a.png").thumbnail(0, 96)
     assert see(tmp_path / "then", "a.png", images=tmp_path / "now").thumbnail(0, 96)
 
@@ -119,7 +118,7 @@ def test_images_that_have_moved_are_found_where_they_are_now(tmp_path):
 def test_of_images_from_memory_small_copies_are_shown_where_the_run_kept_them():
     pictures = Pictures(make_found(thumbnails={0: torch.full((1, 4, 4), 9, dtype=torch.uint8)}))
     assert opened(pictures.thumbnail(0, 96)).getpixel((0, 0)) == 9
-    with pytest.raises(Unshowable, match="in memory"):
+    with pytest.raises(UnshowableError, match="in memory"):
         pictures.thumbnail(1, 96)
-    with pytest.raises(Unshowable, match="in memory"):
+    with pytest.raises(UnshowableError, match="in memory"):
         pictures.original(0)

@@ -53,9 +53,7 @@ def test_an_edit_measures_no_more_than_it_changes(monkeypatch):
     run = Discovery(found)
     kept, measured = begin_measures(run.classes), []
     distance = measuring.distances
-    monkeypatch.setattr(
-        measuring, "distances", lambda a, b: measured.append(len(a) * len(b)) or distance(a, b)
-    )
+    monkeypatch.setattr(measuring, "distances", lambda a, b: measured.append(len(a) * len(b)) or distance(a, b))
     run.rename(4, "x")
     run.accept(5)
     kept = measure_again(kept, run.classes)

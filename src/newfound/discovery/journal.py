@@ -51,7 +51,7 @@ class Journal:
 
     @contextmanager
     def looking(self) -> Iterator[list[Edit]]:
-        """What was added since it was looked at last; where somebody cannot take it on, it is as if nobody had looked."""
+        """What was added since it was looked at last; where that cannot be taken on, it is as if nobody had looked."""
         before = self.lines, self._end
         try:
             yield self.follow()

@@ -10,7 +10,7 @@ from newfound.discovery.edits import Classes, Edit, apply, begin
 from newfound.discovery.found import Found
 
 RECENT, SPARSE = 32, 64
-"""Classes are kept after each of the last edits, and after every so many: an undo looks them up, or begins not far back."""
+"""Classes are kept after each of the last edits, and after every so many: an undo looks them up, or begins near."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ SHOWN = 3000
 """Images on the map, at most: so many are drawn sharply, and t-SNE takes seconds for them."""
 
 
-class Stale(InputError):
+class StaleError(InputError):
     """Somebody else has edited meanwhile, and what was asked no longer fits."""
 
 
@@ -78,7 +78,7 @@ class Desk:
                     result = action(self.run)
             except InputError as error:
                 if len(self.run.edits) != seen or self.length() != seen:
-                    raise Stale(f"Somebody else has edited meanwhile. {error}") from error
+                    raise StaleError(f"Somebody else has edited meanwhile. {error}") from error
                 raise
             return result, self.state() | {"others": others}
 

@@ -1,4 +1,4 @@
-"""How sure each image's class is, for a page: as `tables.judge` says it, without distances to all centres at each edit."""
+"""How sure each image's class is: as `tables.judge` says it, without all distances to all centres at each edit."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from newfound.functional.calibration import probability, ratio
 from newfound.functional.geometry import distances
 
 NEAREST = 8
-"""Centres remembered of each image, the nearest ones. Where all of them are its own class's, distances are taken anew."""
+"""Centres remembered of each image, the nearest ones. Where all are its own class's, distances are taken anew."""
 
 TOGETHER = 4096
 """Images whose distances to all centres are in memory at once."""
@@ -41,9 +41,7 @@ def begin_measures(now: Classes) -> Measures:
     """Measures from nothing."""
     n = len(now.found)
     nothing = torch.zeros(n, dtype=torch.bool)
-    start = Measures(
-        torch.zeros(n), torch.zeros(n), nothing, nothing, torch.full((n,), -1), find_near(now.found), {}
-    )
+    start = Measures(torch.zeros(n), torch.zeros(n), nothing, nothing, torch.full((n,), -1), find_near(now.found), {})
     return measure_again(start, now)
 
 
@@ -60,7 +58,7 @@ def find_near(found: Found) -> Near:
 def measure_again(before: Measures, now: Classes) -> Measures:
     """The measures of other classes in the same images: what has not changed is kept.
 
-        confidence = σ(a log(d′ / d) + b),   d to its own centre, d′ to the nearest of another class
+    confidence = σ(a log(d′ / d) + b),   d to its own centre, d′ to the nearest of another class
     """
     latents, found = now.found.latents, now.found
     moved = (before.own != now.own).nonzero()[:, 0]
@@ -83,9 +81,7 @@ def measure_again(before: Measures, now: Classes) -> Measures:
 
 def _to_own(now: Classes, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
     """From images to the centres that they go by."""
-    parts = [
-        (now.found.latents[some] - now.centres[now.own[some]]).norm(dim=1) for some in rows.split(TOGETHER)
-    ]
+    parts = [(now.found.latents[some] - now.centres[now.own[some]]).norm(dim=1) for some in rows.split(TOGETHER)]
     return torch.cat([*parts, torch.zeros(0)])
 
 

@@ -36,7 +36,7 @@ class Picture(NamedTuple):
     kind: str
 
 
-class Unshowable(Exception):
+class UnshowableError(Exception):
     """Why an image cannot be shown, in words for people."""
 
 
@@ -75,21 +75,21 @@ class Pictures:
         box = self.found.listing.boxes[row]
         try:
             file = self.locate(row)
-        except Unshowable:
+        except UnshowableError:
             if row not in self.found.thumbnails:
                 raise
             pixels = self.found.thumbnails[row].permute(1, 2, 0).numpy()
             return encode(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
         result = attempt(file, lambda content: decode(content, side, box))
         if isinstance(result, str):
-            raise Unshowable(result)
+            raise UnshowableError(result)
         return encode(Image.fromarray(np.asarray(result)))
 
     def original(self, row: int) -> Picture:
         """The whole image as it lies on the disk; one of a format that browsers do not know, as PNG."""
         result = attempt(self.locate(row), self._whole)
         if isinstance(result, str):
-            raise Unshowable(result)
+            raise UnshowableError(result)
         return result
 
     def _whole(self, content: bytes) -> Picture:
@@ -104,13 +104,15 @@ class Pictures:
         """The file of an image, links followed; refused where it is outside the folders that may be shown."""
         name = self.found.listing.names[row]
         if not self._roots:
-            raise Unshowable("the images were in memory, and lie in no folder")
+            raise UnshowableError("the images were in memory, and lie in no folder")
         there = [place / name for place, _ in self._roots if (place / name).is_file()]
         if not there:
-            raise Unshowable("the file is not there any more; say where it is now (--images)")
+            raise UnshowableError("the file is not there any more; say where it is now (--images)")
         real = there[0].resolve()
         if not any(real.is_relative_to(root) for _, root in self._roots):
-            raise Unshowable("the file lies outside the run's folder of images; name the folder it is in (--images)")
+            raise UnshowableError(
+                "the file lies outside the run's folder of images; name the folder it is in (--images)"
+            )
         return real
 
 

@@ -18,9 +18,7 @@ from newfound.review.server import build_app
 HERE = "127.0.0.1"
 
 
-def review(
-    folder: Path, *, by: str = "", images: Path | None = None, port: int = 0, open_browser: bool = True
-) -> None:
+def review(folder: Path, *, by: str = "", images: Path | None = None, port: int = 0, open_browser: bool = True) -> None:
     """Serve a run's review page until somebody stops it; then tables and report are written."""
     desk = Desk(folder, by=by)
     with listen(port) as place:
@@ -60,7 +58,7 @@ def guarded(desk: Desk, images: Path | None, token: str, port: int) -> Guard:
 def configure(app: Guard) -> uvicorn.Config:
     """How uvicorn serves: quietly, and no more at once than a browser asks for."""
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]  # it is an ASGI application
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -17,8 +17,8 @@ from newfound.discovery.export import FORMATS
 from newfound.errors import InputError
 from newfound.report.page import plotly_script
 from newfound.review import views
-from newfound.review.desk import Desk, Stale
-from newfound.review.pictures import Picture, Pictures, Unshowable
+from newfound.review.desk import Desk, StaleError
+from newfound.review.pictures import Picture, Pictures, UnshowableError
 
 PAGE = Path(__file__).with_name("page")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -113,9 +113,7 @@ class Selection(BaseModel):
     rows: Rows
 
 
-Said = Annotated[
-    Rename | Merge | Split | Move | NewClass | SetAside | Accept | Turn, Body(discriminator="action")
-]
+Said = Annotated[Rename | Merge | Split | Move | NewClass | SetAside | Accept | Turn, Body(discriminator="action")]
 
 
 class Compact(Response):
@@ -145,10 +143,10 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(InputError)
     def refuse(request: Request, error: InputError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 409 if isinstance(error, Stale) else 422)
+        return JSONResponse({"detail": str(error)}, 409 if isinstance(error, StaleError) else 422)
 
-    @app.exception_handler(Unshowable)
-    def miss(request: Request, error: Unshowable) -> JSONResponse:
+    @app.exception_handler(UnshowableError)
+    def miss(request: Request, error: UnshowableError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 404)
 
     @app.exception_handler(RequestValidationError)
@@ -221,9 +219,7 @@ def _serve_views(app: FastAPI, desk: Desk) -> None:
         return Compact(views.more_like(desk.scene(), selection.rows))
 
     @app.get("/api/split/{number}")
-    def split(
-        number: Annotated[Number, InPath()], into: Annotated[int, Query(ge=2, le=100)] = 2
-    ) -> Response:
+    def split(number: Annotated[Number, InPath()], into: Annotated[int, Query(ge=2, le=100)] = 2) -> Response:
         return Compact({"parts": desk.propose(number, into)})
 
 
@@ -233,7 +229,7 @@ def _serve_pictures(app: FastAPI, pictures: Pictures) -> None:
 
     def check(row: int) -> None:
         if row >= len(pictures.found):
-            raise Unshowable(f"there is no image {row}")
+            raise UnshowableError(f"there is no image {row}")
 
     @app.get("/api/thumb/{row}")
     def thumb(row: Annotated[Row, InPath()], side: Annotated[int, Query(ge=1, le=4096)] = 192) -> Response:
