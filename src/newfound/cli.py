@@ -260,7 +260,7 @@ def export(
 
     Args:
         run: run folder that newfound discover wrote.
-        to: csv, folders (a folder per class, with its images in it) or coco.
+        to: csv, parquet, folders (a folder per class, with its images in it), coco, fathomnet or darwin-core.
         output: the file or folder to write.
         images: where the images are now, if they have moved.
         link: make links instead of copies (folders).

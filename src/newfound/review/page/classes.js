@@ -20,9 +20,8 @@ const lines = new Map(); // number → element, so that an edit changes what it 
 export function about(line) {
   const said = [count(line.size, "image")];
   if (line.kind === "known" || line.kind === "new") {
+    if (line.confidence !== null) said.push(`${Math.round(100 * line.confidence)} %`);
     if (line.unsure) said.push(`${line.unsure} unsure`);
-    if (line.confidence !== null) said.push(`${Math.round(100 * line.confidence)} % sure`);
-    said.push(line.size && line.reviewed === line.size ? "reviewed" : `${line.reviewed} reviewed`);
   }
   return said.join(" · ");
 }

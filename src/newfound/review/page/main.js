@@ -94,7 +94,7 @@ function header() {
   const colour = store.title === null ? here?.colour : null;
   $("#title").textContent = shown;
   $("#title").style.setProperty("--colour", colour ?? "transparent");
-  $("#about").textContent = store.title !== null ? count(store.rows.length, "image") : here ? `${here.kind}${here.number > 0 ? ` · number ${here.number}` : ""} · ${about(here)}` : "";
+  $("#about").textContent = store.title !== null ? count(store.rows.length, "image") : here ? `${here.kind}${here.number > 0 ? ` · number ${here.number}` : ""} · ${about(here)}${here.number > 0 ? ` · ${here.reviewed} reviewed` : ""}` : "";
   $("#grid").setAttribute("aria-label", `Images of ${shown}`);
   document.title = `${shown} – newfound review`;
   for (const button of $("#class-tools").children) button.disabled = !isClass() || !here?.size;
