@@ -2,8 +2,8 @@
 
     python -m benchmarks.review
 
-Thumbnails are generated; the server is a process of its own, the browser Debian's chromium. Wall-clock times: run it on a
-machine that does nothing else.
+Thumbnails are generated; the server is a process of its own, the browser Debian's chromium. Wall-clock times: run it
+on a machine that does nothing else.
 """
 
 import json
@@ -47,7 +47,8 @@ SCROLL = """async () => {
 }"""
 WATCH = """() => {
   window.blocks = [0];
-  new PerformanceObserver(list => list.getEntries().forEach(each => blocks.push(each.duration))).observe({type: "longtask"});
+  const note = list => list.getEntries().forEach(each => blocks.push(each.duration));
+  new PerformanceObserver(note).observe({type: "longtask"});
 }"""
 
 
@@ -140,7 +141,8 @@ def time_page(folder: Path) -> None:
                 began = time.perf_counter()
                 page.evaluate(
                     """async ([number, token]) => {
-                      const seen = (await (await fetch("/api/length", {headers: {"X-Newfound-Token": token}})).json()).length;
+                      const told = await fetch("/api/length", {headers: {"X-Newfound-Token": token}});
+                      const seen = (await told.json()).length;
                       window.began = performance.now();
                       await fetch("/api/edits", {method: "POST", headers: {"X-Newfound-Token": token,
                         "Content-Type": "application/json"}, body: JSON.stringify({action: "rename", seen, number: 30,

@@ -62,7 +62,9 @@ def shoot(address: str) -> None:
             page.goto(address)
             page.wait_for_selector("html[data-ready]")
             page.wait_for_selector("#map .point")
-            page.wait_for_function("!document.querySelector('#map-note').textContent.includes('sketch')", timeout=180_000)
+            page.wait_for_function(
+                "!document.querySelector('#map-note').textContent.includes('sketch')", timeout=180_000
+            )
             for key in ("ArrowRight", "Space", "Shift+ArrowRight", "Shift+ArrowRight"):
                 page.keyboard.press(key)
             page.wait_for_load_state("networkidle")

@@ -201,7 +201,7 @@ class Discovery:
             skipped = ()
 
     def export(self, to: str, place: str | Path, *, images: str | Path | None = None, link: bool = False) -> Path:
-        """Write the classes for other tools (`export.FORMATS`: csv, folders, coco, …) to a place where nothing is yet."""
+        """Write the classes for other tools (`export.FORMATS`) to a place where nothing is yet."""
         root = None if images is None else Path(images).expanduser()
         return export(self.classes, to, Path(place).expanduser(), images=root, link=link)
 

@@ -41,6 +41,7 @@ def listen(port: int) -> socket.socket:
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         place.bind((HERE, port))
+        place.listen(128)  # a browser that is quicker than the server waits, and is not refused
     except (OSError, OverflowError) as error:
         place.close()
         raise InputError(

@@ -53,16 +53,19 @@ function ask(title, body, { wide = false, buttons = [] } = {}) {
     dialog.showModal();
     const first = dialog.querySelector("[autofocus]") ?? dialog.querySelector("input, .main, button");
     first?.focus();
-    type(first);
+    queueMicrotask(() => type(first)); // once whoever asks has filled it
   });
 }
 
 function type(input) {
-  if (ahead && input?.matches("input")) {
-    input.value = ahead;
+  const typed = ahead;
+  ahead = null;
+  if (!typed || !input?.matches("input")) return;
+  if (typed.trimEnd()) {
+    input.value = typed.trimEnd();
     input.dispatchEvent(new Event("input"));
   }
-  ahead = null;
+  if (typed.endsWith("\n")) input.form.requestSubmit();
 }
 
 const button = (text, click, main = false, type = "button") => make("button", { type, text, class: main ? "main" : null, on: click ? { click } : undefined });

@@ -308,6 +308,7 @@ addEventListener("keydown", (event) => {
   if (dialogs.expecting()) {
     event.preventDefault();
     if (event.key.length === 1 && !event.ctrlKey) dialogs.typeAhead(event.key);
+    else if (event.key === "Enter") dialogs.typeAhead("\n");
     return;
   }
   const name = wanted(event);
