@@ -28,9 +28,11 @@ EACH = 40
 HERE_ARE = Path(__file__).parent
 
 
-def copy(root: Path) -> None:
-    """Half of the known kinds as labelled pictures; the others and the new kinds in one folder, under numbers."""
-    number, seen = 0, set[bytes]()
+def copy(root: Path) -> dict[str, str]:
+    """Half of the known kinds as labelled pictures; the others and the new kinds in one folder, under numbers. Returns
+    the kind of each of these.
+    """
+    number, seen, kinds = 0, set[bytes](), dict[str, str]()
     for kind in (*KNOWN, *NEW):
         first = {file.read_bytes(): file for file in sorted((ART / kind).rglob("*.png"))}  # some are there twice
         files = [file for content, file in first.items() if content not in seen][: EACH if kind in NEW else 2 * EACH]
@@ -40,15 +42,22 @@ def copy(root: Path) -> None:
             target = root / "known" / Path(kind).name / file.name if labelled else root / "new" / f"{number:04}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, target)
+            kinds[target.name] = kind
             number += 1
+    return kinds
 
 
-def review_some(run: Discovery) -> None:
-    """As somebody would who has begun: the first new class is named and accepted."""
-    first = next(number for number in run.classes.numbers if run.classes.kind(number) == "new")
+def review_some(run: Discovery, kinds: dict[str, str]) -> None:
+    """As somebody would who has begun: the class with the most vehicles is named, and those in it are accepted."""
+    now, names = run.classes, run.found.listing.names
+
+    def vehicles(number: int) -> list[int]:
+        return [row for row in now.rows(number).tolist() if kinds[names[row]] == "transportation/vehicles"]
+
+    number = max((number for number in now.numbers if now.kind(number) == "new"), key=lambda each: len(vehicles(each)))
     with run.together():
-        run.rename(first, "flag")
-        run.accept(first)
+        run.rename(number, "vehicle")
+        run.accept(number, images=vehicles(number))
 
 
 def shoot(address: str) -> None:
@@ -77,10 +86,10 @@ def main() -> None:
     """Discover, begin a review, photograph it."""
     with tempfile.TemporaryDirectory() as folder, configure_pillow():
         root = Path(folder)
-        copy(root)
+        kinds = copy(root)
         settings = Run(method="kmeans", device="cpu")
         discover(known=root / "known", unlabelled=root / "new", classes=5, output=root / "run", run=settings)
-        review_some(Discovery.load(root / "run", by="Ana"))
+        review_some(Discovery.load(root / "run", by="Ana"), kinds)
         desk = Desk(root / "run", by="Ana")
         with listen(0) as place:
             port = place.getsockname()[1]
