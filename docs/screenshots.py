@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import uvicorn
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from newfound import discover
 from newfound.data.decoding import configure_pillow
@@ -71,9 +71,7 @@ def shoot(address: str) -> None:
             page.goto(address)
             page.wait_for_selector("html[data-ready]")
             page.wait_for_selector("#map .point")
-            page.wait_for_function(
-                "!document.querySelector('#map-note').textContent.includes('sketch')", timeout=180_000
-            )
+            expect(page.locator("#map-note")).not_to_contain_text("sketch", timeout=180_000)
             for key in ("ArrowRight", "Space", "Shift+ArrowRight", "Shift+ArrowRight"):
                 page.keyboard.press(key)
             page.wait_for_load_state("networkidle")

@@ -293,6 +293,19 @@ function wanted(event) {
   return KEYS[event.key] ?? KEYS[event.shiftKey ? event.key : event.key.toLowerCase()] ?? null;
 }
 
+// While a dialog is about to open, what is typed is meant for it, wherever the focus still is.
+addEventListener(
+  "keydown",
+  (event) => {
+    if (dialogs.busy() || !dialogs.expecting()) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key.length === 1 && !event.ctrlKey) dialogs.typeAhead(event.key);
+    else if (event.key === "Enter") dialogs.typeAhead("\n");
+  },
+  true,
+);
+
 addEventListener("keydown", (event) => {
   if (dialogs.busy() || event.defaultPrevented) return;
   const typing = event.target.matches?.("input:not([type=range]), textarea");
@@ -305,12 +318,6 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (event.target.matches?.("select") && event.key.length === 1 && !event.ctrlKey) return;
-  if (dialogs.expecting()) {
-    event.preventDefault();
-    if (event.key.length === 1 && !event.ctrlKey) dialogs.typeAhead(event.key);
-    else if (event.key === "Enter") dialogs.typeAhead("\n");
-    return;
-  }
   const name = wanted(event);
   if (!name) return;
   event.preventDefault();
