@@ -6,7 +6,7 @@ import time
 import torch
 from threadpoolctl import threadpool_limits
 
-from benchmarks import features, functions, steps
+from benchmarks import features, functions, review, steps
 from benchmarks.clock import Case, Times, beside
 
 SUITES = (
@@ -45,6 +45,7 @@ def main() -> None:
             times = beside(case)
             line(case.name, f"{1000 * times.ours:.2f}", f"{1000 * times.peer:.2f}", *verdict(case, times))
     features.discovering()
+    review.reviewing()
     print("\nProcessor time of one thread, medians; ratio: the peer's time over ours, or where at most so much was")
     print(f"asked, ours over the peer's. {time.perf_counter() - began:.0f} s in all.")
 

@@ -59,7 +59,7 @@ def raw(text):
     return {sign for sign in text if sign != "\n" and unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
 
 
-@pytest.mark.parametrize("sign", STEERING)
+@pytest.mark.parametrize("sign", STEERING, ids=ascii)
 def test_no_name_steers_the_terminal(capsys, monkeypatch, sign):
     name = f"a{sign}b"
     console.say(name)

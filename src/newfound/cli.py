@@ -223,6 +223,32 @@ def report(run: Path) -> None:
 
 
 @app.command
+def review(
+    run: Path,
+    *,
+    by: Annotated[str, Parameter(name="--as")] = "",
+    images: Path | None = None,
+    port: int = 0,
+    no_open: Flag = False,
+) -> None:
+    """Open a page in the browser to look at classes, name, merge and split them, and move images. Nothing leaves this
+    machine; what you say is written down at once, and can be undone.
+
+    Example: newfound review run/ --as Ana
+
+    Args:
+        run: run folder that newfound discover wrote.
+        by: your name, which will stand beside what you decide.
+        images: where the images are now, if they have moved.
+        port: the port to serve at; default: one that is free.
+        no_open: only print the address.
+    """
+    from newfound.review.serve import review as serve
+
+    serve(run, by=by, images=images, port=port, open_browser=not no_open)
+
+
+@app.command
 def export(
     run: Path,
     *,
@@ -239,7 +265,7 @@ def export(
 
     Args:
         run: run folder that newfound discover wrote.
-        to: csv, folders (a folder per class, with its images in it) or coco.
+        to: csv, parquet, folders (a folder per class, with its images in it), coco, fathomnet or darwin-core.
         output: the file or folder to write.
         images: where the images are now, if they have moved.
         link: make links instead of copies (folders).

@@ -63,7 +63,7 @@ class PrintableFormatter(logging.Formatter):
 def say(text: str) -> None:
     """Print a line to a person."""
     if first():
-        print(printable(text))
+        print(printable(text), flush=True)
 
 
 def table(rows: "DataFrame", title: str, *, names: Collection[str] = (), spare: Sequence[str] = ()) -> None:

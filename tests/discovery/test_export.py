@@ -1,6 +1,7 @@
 """What leaves a discovery for other tools."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -152,6 +153,71 @@ def test_coco_has_a_category_a_class_and_an_annotation_for_what_has_one(found, t
     assert shown["1/0.png"] == [0, 0, 8, 6]
 
 
+@pytest.fixture
+def boxed(found):
+    """One image is a box in its file, one of a dive; one was moved by a person, one set aside."""
+    boxes = tuple(Box(1, 2, 3, 4) if row == 0 else None for row in range(44))
+    groups = tuple("dive 7" if row == 2 else "" for row in range(44))
+    listing = replace(found.listing, boxes=boxes, groups=groups)
+    edits = [Edit("move", (FIRST,), rows=(1,), by="Ana"), Edit("set aside", rows=(43,), by="Ana")]
+    return classes(replace(found, listing=listing), edits)
+
+
+def test_parquet_holds_the_table_of_csv(boxed, tmp_path):
+    table = pd.read_parquet(export(boxed, "parquet", tmp_path / "out.parquet"))
+    csv = pd.read_csv(export(boxed, "csv", tmp_path / "out.csv"), keep_default_na=False, na_values={"x": "", "y": ""})
+    assert [*table] == [*csv]
+    for column in ("path", "class", "identified_by", "verification", "group"):
+        assert table[column].tolist() == csv[column].tolist()
+
+
+def test_parquet_without_its_library_says_what_to_install(boxed, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"newfound\[parquet\]"):
+        export(boxed, "parquet", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_fathomnet_has_a_row_for_what_has_a_class_with_its_box_or_the_whole_frame(boxed, tmp_path):
+    table = pd.read_csv(export(boxed, "fathomnet", tmp_path / "out.csv")).set_index("image")
+    said = tabulate_assignments(boxed).set_index("path")
+    said = said[said["number"] > 0]
+    assert table["concept"].to_dict() == said["class"].to_dict()
+    assert table["observer"].to_dict() == said["identified_by"].to_dict()
+    assert table.loc["1/0.png", "verification"] == "verified"
+    assert table.loc["0/0.png", ["x", "y", "width", "height"]].tolist() == [1, 2, 3, 4]
+    assert table.loc["1/0.png", ["x", "y", "width", "height"]].tolist() == [0, 0, 8, 6]
+    assert table.loc["0/1.png", "group"] == "dive 7"
+
+
+def test_darwin_core_says_who_identified_what_and_whether_a_person_verified_it(boxed, tmp_path):
+    table = pd.read_csv(export(boxed, "darwin-core", tmp_path / "out.csv")).set_index("associatedMedia")
+    said = tabulate_assignments(boxed).set_index("path")
+    said = said[said["number"] > 0]
+    assert table["verbatimIdentification"].to_dict() == said["class"].to_dict()
+    assert table.loc["1/0.png", ["identifiedBy", "identificationVerificationStatus"]].tolist() == ["Ana", "verified"]
+    assert {*table["identifiedBy"]} == {"Ana", "newfound"}
+    more = json.loads(table.loc["0/0.png", "dynamicProperties"])
+    assert more["boundingBox"] == [1, 2, 3, 4]
+    assert more["confidence"] == said.loc["0/0.png", "confidence"]
+    assert table.loc["0/1.png", "eventID"] == "dive 7"
+    assert table["occurrenceID"].is_unique
+
+
+@pytest.mark.parametrize("to", ["fathomnet", "darwin-core"])
+def test_tables_of_nothing_have_their_columns(boxed, tmp_path, to):
+    now = classes(boxed.found, [Edit("set aside", rows=tuple(range(44)))])
+    table = pd.read_csv(export(now, to, tmp_path / "out.csv"))
+    assert len(table) == 0
+    assert [*table] == [*pd.read_csv(export(boxed, to, tmp_path / "full.csv"))]
+
+
+def test_coco_says_the_group_and_whether_a_person_verified_it(boxed, tmp_path):
+    told = json.loads(export(boxed, "coco", tmp_path / "out.json").read_text())["annotations"]
+    assert {each["id"]: each["group"] for each in told if "group" in each} == {3: "dive 7"}
+    assert [each["id"] for each in told if each["verification"] == "verified"] == [2]
+
+
 @pytest.mark.parametrize("to", FORMATS)
 def test_what_is_there_is_never_overwritten(found, tmp_path, to):
     place = tmp_path / "there"
@@ -163,7 +229,7 @@ def test_what_is_there_is_never_overwritten(found, tmp_path, to):
         export(classes(found), to, place / "precious")
 
 
-@pytest.mark.parametrize("to", ["csv", "coco"])
+@pytest.mark.parametrize("to", sorted({*FORMATS} - {"folders"}))
 def test_a_file_is_not_written_in_place_of_an_empty_folder(found, tmp_path, to):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="nothing is overwritten"):

@@ -247,9 +247,11 @@ def _set_aside(now: Classes, edit: Edit) -> Classes:
 
 def _accept(now: Classes, edit: Edit) -> Classes:
     """Images whose class a person found right."""
-    if away := [row for row in edit.rows if now.aside[row] or now.assignment[row] not in edit.classes]:
+    rows = torch.tensor(edit.rows, dtype=torch.long)
+    away = rows[now.aside[rows] | ~torch.isin(now.assignment[rows], torch.tensor(edit.classes, dtype=torch.long))]
+    if len(away):
         raise InputError(
-            f"Image {away[0]} is not of {shorten(map(str, edit.classes))}. Move it there, or leave it out."
+            f"Image {int(away[0])} is not of {shorten(map(str, edit.classes))}. Move it there, or leave it out."
         )
     return _decide(now, edit)
 

@@ -1,10 +1,10 @@
-"""What leaves a discovery for other tools: tables, folders of images, COCO. Nothing that is there is overwritten."""
+"""What leaves a discovery for other tools: tables, folders of images, annotations. What is there is not overwritten."""
 
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,9 @@ def _export_coco(now: Classes, place: Path, images: Path | None, link: bool) -> 
                 "iscrowd": 0,
                 "score": line["confidence"],
                 "identified_by": line["identified_by"],
+                "verification": line["verification"],
             }
+            | ({"group": listing.groups[row]} if listing.groups[row] else {})
         )
     content: dict[str, Any] = {
         "info": {"description": "Classes that newfound discovered"},
@@ -129,11 +131,96 @@ def _export_coco(now: Classes, place: Path, images: Path | None, link: bool) -> 
     files.write(place, json.dumps(content, indent=1, ensure_ascii=False))
 
 
+def _export_parquet(now: Classes, place: Path, images: Path | None, link: bool) -> None:
+    """The table of `csv` in a file that keeps types, for those who have many images."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            'Parquet is written by pyarrow, which is not installed. Run pip install "newfound[parquet]", or export to '
+            "csv, which holds the same."
+        ) from error
+    with files.writing(place) as file:
+        tabulate(now).to_parquet(file, engine="pyarrow", index=False)
+
+
+def _export_fathomnet(now: Classes, place: Path, images: Path | None, link: bool) -> None:
+    """FathomNet's table: a row for every image or box that has a class, with the whole frame where there is no box."""
+    lines = []
+    for row, line, (x, y, width, height) in _annotate(now, images):
+        lines.append(
+            {
+                "concept": line["class"],
+                "image": line["path"],
+                "x": round(x),
+                "y": round(y),
+                "width": round(width),
+                "height": round(height),
+                "observer": line["identified_by"],
+                "confidence": line["confidence"],
+                "verification": line["verification"],
+                "group": now.found.listing.groups[row],
+            }
+        )
+    columns = ["concept", "image", "x", "y", "width", "height", "observer", "confidence", "verification", "group"]
+    files.write(place, format_csv(pd.DataFrame(lines, columns=columns)))
+
+
+def _export_darwin_core(now: Classes, place: Path, images: Path | None, link: bool) -> None:
+    """Darwin Core's terms: an occurrence for every image or box that has a class. Who identified it, and whether a
+    person has verified that; the name as it was given stands in verbatimIdentification, for it need not be a taxon.
+    """
+    listing, lines = now.found.listing, []
+    for row, line in enumerate(tabulate(now).to_dict("records")):
+        if line["number"] < 0:
+            continue
+        box = listing.boxes[row]
+        more = {"confidence": line["confidence"], "classNumber": line["number"], "classKind": line["kind"]}
+        more |= {} if box is None else {"boundingBox": [*box]}
+        lines.append(
+            {
+                "occurrenceID": f"{line['path']}#{row}",
+                "basisOfRecord": "MachineObservation",
+                "occurrenceStatus": "present",
+                "verbatimIdentification": line["class"],
+                "identifiedBy": line["identified_by"],
+                "identificationVerificationStatus": line["verification"],
+                "eventID": listing.groups[row],
+                "associatedMedia": line["path"],
+                "dynamicProperties": json.dumps(more, ensure_ascii=False),
+            }
+        )
+    columns = [
+        *("occurrenceID", "basisOfRecord", "occurrenceStatus", "verbatimIdentification", "identifiedBy"),
+        *("identificationVerificationStatus", "eventID", "associatedMedia", "dynamicProperties"),
+    ]
+    files.write(place, format_csv(pd.DataFrame(lines, columns=columns)))
+
+
+def _annotate(now: Classes, images: Path | None) -> Iterator[tuple[int, dict[str, Any], Box]]:
+    """Every image that has a class, by row: its line of the table and its box, or the whole frame where there is none
+    and the image can be read.
+    """
+    listing = now.found.listing if images is None else locate(now.found, images).listing
+    whole = {name: None for name, box in zip(listing.names, listing.boxes, strict=True) if box is None}
+    sizes = {name: _size(listing.root / name) if listing.root else None for name in whole}
+    for row, line in enumerate(tabulate(now).to_dict("records")):
+        if line["number"] > 0:
+            frame = Box(0, 0, *(sizes.get(listing.names[row]) or (0, 0)))
+            yield row, {str(key): value for key, value in line.items()}, listing.boxes[row] or frame
+
+
 FORMATS: dict[str, Callable[[Classes, Path, Path | None, bool], None]] = {
     "csv": _export_csv,
+    "parquet": _export_parquet,
     "folders": _export_folders,
     "coco": _export_coco,
+    "fathomnet": _export_fathomnet,
+    "darwin-core": _export_darwin_core,
 }
+
+ENDINGS = {"csv": ".csv", "parquet": ".parquet", "coco": ".json", "fathomnet": ".csv", "darwin-core": ".csv"}
+"""What the file of each is called, but folders."""
 
 
 def _folder_name(name: str) -> str:

@@ -28,7 +28,12 @@ CRITERIA = {"pairs": "log of joined over true pairs", "accuracy": "labelled accu
 
 def write_report(now: Classes, path: Path) -> None:
     """Write the report of a discovery: one HTML file that needs nothing else."""
-    files.write(path, report.render(page(now)))
+    files.write(path, render_report(now))
+
+
+def render_report(now: Classes) -> str:
+    """The text of that file."""
+    return report.render(page(now))
 
 
 def page(now: Classes) -> report.Page:

@@ -3,8 +3,9 @@
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from operator import index
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import Any, SupportsIndex, final
 import pandas as pd
 import torch
 
+from newfound import files
 from newfound.data.listing import list_images
 from newfound.data.pixels import Images
 from newfound.discovery import storage
-from newfound.discovery.edits import Action, Classes, Edit, apply, classes, standing
+from newfound.discovery.edits import Action, Classes, Edit
 from newfound.discovery.export import export
 from newfound.discovery.found import Found
-from newfound.discovery.journal import EDITS, add_edits
-from newfound.discovery.pages import write_report
+from newfound.discovery.journal import EDITS, Journal, check_reach, lock
+from newfound.discovery.pages import render_report
+from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_predictions
 from newfound.encoders import embed, encoder_of
@@ -47,10 +50,10 @@ class Discovery:
 
     def __init__(self, found: Found, edits: Iterable[Edit] = (), *, by: str = ""):
         """`by` is the name of whoever edits from now on."""
-        self.found, self.edits, self.by = found, list(edits), by
-        self.classes: Classes = classes(found, self.edits)
+        self.by = by
+        self._replay = Replay(found).extend([*edits])
         self._home: tuple[Path, str | None] | None = None  # the folder it was read from, or saved to, and which run
-        self._written: int | None = None  # so many of the edits are in its journal; None: it has none
+        self._journal: Journal | None = None  # of that folder; None: it has none
 
     def __repr__(self) -> str:
         summary = self.summary()
@@ -63,6 +66,26 @@ class Discovery:
 
     def _title(self, summary: pd.DataFrame) -> str:
         return f"{counted(len(summary), 'class', 'classes')} in {counted(len(self.found), 'image')}"
+
+    @property
+    def found(self) -> Found:
+        """What was measured."""
+        return self._replay.found
+
+    @property
+    def edits(self) -> list[Edit]:
+        """All that was said of it, in order."""
+        return [*self._replay.edits]
+
+    @property
+    def classes(self) -> Classes:
+        """The present classes."""
+        return self._replay.now
+
+    @property
+    def journalled(self) -> bool:
+        """Whether it lies in a folder of the present format, with a journal."""
+        return self._journal is not None
 
     @property
     def facts(self) -> dict[str, str]:
@@ -144,13 +167,14 @@ class Discovery:
         """Take images out of all classes; they count nowhere until they are moved to one."""
         self._do("set aside", rows=self._rows(images))
 
-    def accept(self, which: Which, above: float = 0.0) -> int:
-        """Call the images of a class right, those of at least this confidence; they are sure from now on. Returns how
-        many.
+    def accept(self, which: Which, above: float = 0.0, images: Iterable[Which] | None = None) -> int:
+        """Call the images of a class right, those of at least this confidence, or these; they are sure from now on.
+        Returns how many.
         """
         number = self._number(which)
-        rows = self.classes.rows(number)
-        rows = rows[judge(self.classes).confidence[rows] >= above]
+        rows = self.classes.rows(number) if images is None else torch.tensor(self._rows(images))
+        if above > 0:
+            rows = rows[judge(self.classes).confidence[rows] >= above]
         if len(rows):
             self._do("accept", classes=(number,), rows=tuple(rows.tolist()))
         return len(rows)
@@ -184,7 +208,7 @@ class Discovery:
             skipped = ()
 
     def export(self, to: str, place: str | Path, *, images: str | Path | None = None, link: bool = False) -> Path:
-        """Write the classes for other tools (`export.FORMATS`: csv, folders, coco) to a place where nothing is yet."""
+        """Write the classes for other tools (`export.FORMATS`) to a place where nothing is yet."""
         root = None if images is None else Path(images).expanduser()
         return export(self.classes, to, Path(place).expanduser(), images=root, link=link)
 
@@ -197,22 +221,75 @@ class Discovery:
         folder = Path(folder).expanduser()
         there = storage.identify(folder)  # somebody may have written another run there meanwhile
         own = there is not None and self._home == (folder.absolute(), there)
-        if own and self._written is not None:
-            said = self.edits[self._written :]
-            self.edits = add_edits(folder, said, self._written, partial(classes, self.found))
-            self.classes = classes(self.found, self.edits)
+        if own and self._journal is not None:
+            with self.together():
+                pass  # what was said before is written down with it
         elif there is not None and not own and not overwrite:
             raise InputError(f"{folder} holds another run. Give another place, or overwrite it (overwrite=True).")
         else:
             if not own:
                 storage.clear(folder)
             (folder / EDITS).unlink(missing_ok=True)  # saving a run of version 3 may have been interrupted
-            if self.edits:
-                add_edits(folder, self.edits, 0)
+            self._journal = Journal(folder)
+            with self._journal.adding():
+                self._journal.append(self.edits)
             storage.write_found(self.found, folder)
-        self._home, self._written = (folder.absolute(), storage.identify(folder)), len(self.edits)
-        storage.write_tables(self.classes, folder)
-        write_report(self.classes, folder / storage.REPORT)
+        self._home = folder.absolute(), storage.identify(folder)
+        self.write_tables()
+
+    def write_tables(self) -> None:
+        """Write tables and report of the present classes into its folder, what others have said among them.
+
+        Whoever has said the last edit writes last: a report, which takes a while, is left to them.
+        """
+        folder = self._own_journal().folder
+        with lock(folder):
+            self.follow()
+            storage.write_tables(self.classes, folder)
+        said, text = len(self.edits), render_report(self.classes)
+        with lock(folder):
+            self.follow()
+            if len(self.edits) == said:
+                files.write(folder / storage.REPORT, text)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is said inside is in the folder's journal when it ends, or is not said at all, where it cannot be.
+
+        It comes after what others have said, of which all is known inside; nobody else writes meanwhile.
+        """
+        journal, before = self._own_journal(), self._replay
+        try:
+            with journal.adding() as theirs:
+                self._take_on(theirs)
+                yield
+                journal.append(self.edits[journal.lines :])
+        except BaseException:
+            self._replay = before
+            raise
+
+    def follow(self) -> int:
+        """Take on what others have written down since; returns how many edits. Ours that are not, come after theirs."""
+        with self._own_journal().looking() as theirs:
+            self._take_on(theirs)
+        return len(theirs)
+
+    def _take_on(self, theirs: Sequence[Edit]) -> None:
+        """Put what others have written down before what we have not."""
+        said = self.edits
+        ours = said[self._own_journal().lines - len(theirs) :]
+        if not theirs:
+            return
+        if ours:
+            check_reach(ours, len(theirs))
+        after = Replay(self.found).extend(said[: len(said) - len(ours)]) if ours else self._replay
+        after = after.extend(theirs)
+        self._replay = after.extend(rebase(ours, after.now))
+
+    def _own_journal(self) -> Journal:
+        if self._journal is None:
+            raise InputError("This discovery lies in no folder of the present format yet. Save it to one first.")
+        return self._journal
 
     @staticmethod
     def load(folder: str | Path, *, by: str = "") -> "Discovery":
@@ -220,21 +297,20 @@ class Discovery:
         folder = Path(folder).expanduser()
         home = folder.absolute(), storage.identify(folder)
         found, edits, written = storage.read_run(folder)
-        run = Discovery(found, edits, by=by)
-        run._home, run._written = home, len(edits) if written else None
+        run = Discovery(found, () if written else edits, by=by)
+        run._home, run._journal = home, Journal(folder) if written else None
+        if written:
+            run.follow()
         return run
 
     def _do(self, action: Action, **what: Any) -> None:
         edit = Edit(action, by=self.by, at=datetime.now(UTC).isoformat(timespec="seconds"), **what)
-        self.classes = apply(self.classes, edit)
-        self.edits.append(edit)
+        self._replay = self._replay.extend([edit])
 
     def _turn(self, action: Action) -> bool:
-        before, after = standing(self.edits), standing([*self.edits, Edit(action)])
-        if before == after:
+        if not (self._replay.done if action == "undo" else self._replay.undone):
             return False
-        self.edits.append(Edit(action, by=self.by, at=datetime.now(UTC).isoformat(timespec="seconds")))
-        self.classes = classes(self.found, self.edits)
+        self._do(action)
         return True
 
     def _number(self, which: Which) -> int:

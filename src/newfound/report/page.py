@@ -362,8 +362,13 @@ def scripts(page: Page) -> str:
     data = json.dumps(values, separators=(",", ":")).replace("<", r"\u003c")  # no name can end the script
     return (
         f'<script type="application/json" id="map-values">{data}</script>\n'
-        f"<script>{get_plotlyjs()}</script>\n<script>{asset('page.js')}</script>\n"
+        f"<script>{plotly_script()}</script>\n<script>{asset('page.js')}</script>\n"
     )
+
+
+def plotly_script() -> str:
+    """Plotly's JavaScript, as its wheel carries it."""
+    return str(get_plotlyjs())
 
 
 def asset(name: str) -> str:

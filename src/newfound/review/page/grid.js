@@ -1,0 +1,242 @@
+// The grid: only the images in sight are in the page, however many a class has.
+
+import { post, thumb } from "./api.js";
+import { $, make, picture } from "./dom.js";
+import { on, select, store, tell } from "./store.js";
+
+const grid = $("#grid");
+const canvas = $("#canvas");
+const GAP = 6;
+const tiles = new Map(); // index → element
+const spare = []; // elements that went out of sight
+const captions = new Map(); // row → words
+
+let side = Number(localStorage.getItem("newfound-size")) || 112;
+let columns = 1;
+let anchor = 0; // where shift begins
+
+export const size = () => side;
+
+export function resize(to) {
+  side = Math.max(56, Math.min(260, to));
+  localStorage.setItem("newfound-size", side);
+  $("#size").value = side;
+  lay();
+}
+
+function lay() {
+  const width = grid.clientWidth - 2 * GAP;
+  columns = Math.max(1, Math.floor((width + GAP) / (side + GAP)));
+  canvas.style.height = `${Math.ceil(store.rows.length / columns) * (side + GAP) + GAP}px`;
+  for (const tile of tiles.values()) tile.remove();
+  tiles.clear();
+  draw();
+}
+
+function retire(index, tile) {
+  tiles.delete(index);
+  tile.hidden = true;
+  tile.removeAttribute("id");
+  spare.push(tile);
+}
+
+function span() {
+  const first = Math.max(0, Math.floor((grid.scrollTop - side) / (side + GAP)) * columns);
+  const rows = Math.ceil((grid.clientHeight + 2 * side) / (side + GAP)) + 1;
+  return [first, Math.min(store.rows.length, first + rows * columns)];
+}
+
+let asked = 0;
+const draw = () => {
+  if (!asked) asked = requestAnimationFrame(redraw);
+};
+
+function redraw() {
+  asked = 0;
+  const [first, last] = span();
+  for (const [index, tile] of tiles) if (index < first || index >= last) retire(index, tile);
+  for (let index = first; index < last; index++) if (!tiles.has(index)) place(index);
+  restyle();
+  later();
+}
+
+function place(index) {
+  let tile = spare.pop();
+  if (!tile) {
+    tile = make("div", { role: "option", class: "tile" }, picture(""), make("span", { class: "sure" }), make("span", { class: "mark" }), make("span", { class: "open", "aria-hidden": "true", text: "⤢", title: "Open (Enter)" }));
+    canvas.append(tile);
+  }
+  const row = store.rows[index];
+  tile.hidden = false;
+  tile.id = `tile-${index}`;
+  tile.dataset.index = index;
+  tile.style.transform = `translate(${GAP + (index % columns) * (side + GAP)}px, ${GAP + Math.floor(index / columns) * (side + GAP)}px)`;
+  tile.style.width = tile.style.height = `${side}px`;
+  const [image, sure, mark] = tile.children;
+  const source = thumb(row, side);
+  if (image.getAttribute("src") !== source) {
+    image.classList.remove("missing");
+    image.src = source;
+  }
+  sure.textContent = store.confidence[index];
+  mark.textContent = { d: "✓", u: "?" }[store.marks[index]] ?? "";
+  tile.dataset.mark = store.marks[index];
+  tile.setAttribute("aria-posinset", index + 1);
+  tile.setAttribute("aria-setsize", store.rows.length);
+  name(tile, row, index);
+  tiles.set(index, tile);
+}
+
+function name(tile, row, index) {
+  const said = { d: ", reviewed", u: ", unsure" }[store.marks[index]] ?? "";
+  const words = captions.get(row) ?? `image ${row}`;
+  tile.setAttribute("aria-label", `${words}, ${store.confidence[index]} % sure${said}`);
+  tile.title = words;
+}
+
+function restyle() {
+  for (const [index, tile] of tiles) {
+    tile.setAttribute("aria-selected", String(store.selection.has(store.rows[index])));
+    tile.classList.toggle("focus", index === store.focus);
+  }
+  if (tiles.has(store.focus)) grid.setAttribute("aria-activedescendant", `tile-${store.focus}`);
+  else grid.removeAttribute("aria-activedescendant");
+}
+
+// Names of the images in sight, once scrolling rests.
+let timer;
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(async () => {
+    const rows = [...tiles.keys()].map((index) => store.rows[index]).filter((row) => row !== undefined && !captions.has(row));
+    if (!rows.length) return;
+    const words = await post("/api/captions", { rows }).catch(() => ({}));
+    for (const [row, caption] of Object.entries(words)) captions.set(Number(row), caption);
+    for (const [index, tile] of tiles) name(tile, store.rows[index], index);
+  }, 150);
+}
+
+export function focus(index, { extend = false, keep = false } = {}) {
+  if (!store.rows.length) return;
+  store.focus = Math.max(0, Math.min(store.rows.length - 1, index));
+  if (extend) range(anchor, store.focus);
+  else if (!keep) anchor = store.focus;
+  const top = GAP + Math.floor(store.focus / columns) * (side + GAP);
+  if (top < grid.scrollTop + GAP) grid.scrollTop = top - GAP;
+  else if (top + side > grid.scrollTop + grid.clientHeight - GAP) grid.scrollTop = top + side + GAP - grid.clientHeight;
+  draw();
+  tell("focus");
+}
+
+function range(from, to) {
+  const [first, last] = from < to ? [from, to] : [to, from];
+  select(store.rows.slice(first, last + 1));
+}
+
+export function toggle(index) {
+  const row = store.rows[index];
+  const chosen = new Set(store.selection);
+  if (!chosen.delete(row)) chosen.add(row);
+  select(chosen);
+}
+
+const step = { ArrowLeft: () => -1, ArrowRight: () => 1, ArrowUp: () => -columns, ArrowDown: () => columns, Home: () => -1e9, End: () => 1e9, PageDown: () => columns * Math.max(1, Math.floor(grid.clientHeight / (side + GAP))), PageUp: () => -columns * Math.max(1, Math.floor(grid.clientHeight / (side + GAP))) };
+
+grid.addEventListener("keydown", (event) => {
+  if (step[event.key] && !event.ctrlKey && !event.altKey) {
+    event.preventDefault();
+    focus(store.focus + step[event.key](), { extend: event.shiftKey });
+  } else if (event.key === " ") {
+    event.preventDefault();
+    if (store.rows.length) toggle(store.focus);
+    anchor = store.focus;
+  } else if (event.key === "Enter" && store.rows.length) {
+    event.preventDefault();
+    tell("look", store.rows[store.focus]);
+  } else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    select(store.rows);
+  }
+});
+
+// Press, or drag a box. Tiles are placed by arithmetic, so which are in a box is arithmetic too.
+let press = null;
+const frame = make("div", { class: "frame", hidden: true });
+canvas.append(frame);
+
+function at(event) {
+  const box = canvas.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+}
+
+grid.addEventListener("pointerdown", (event) => {
+  if (event.button || event.target === grid && event.offsetX > grid.clientWidth) return;
+  press = { from: at(event), before: event.ctrlKey || event.metaKey ? new Set(store.selection) : new Set(), tile: event.target.closest(".tile"), moved: false, open: event.target.classList.contains("open") };
+});
+
+addEventListener("pointermove", (event) => {
+  if (!press) return;
+  const to = at(event);
+  if (!press.moved && Math.hypot(to[0] - press.from[0], to[1] - press.from[1]) < 6) return;
+  press.moved = true;
+  const [left, right] = [press.from[0], to[0]].sort((a, b) => a - b);
+  const [top, bottom] = [press.from[1], to[1]].sort((a, b) => a - b);
+  frame.hidden = false;
+  frame.style.transform = `translate(${left}px, ${top}px)`;
+  frame.style.width = `${right - left}px`;
+  frame.style.height = `${bottom - top}px`;
+  select([...press.before, ...inside(left, top, right, bottom)]);
+});
+
+function inside(left, top, right, bottom) {
+  const pitch = side + GAP;
+  const rows = [];
+  const [firstLine, lastLine] = [Math.max(0, Math.floor((top - GAP - side) / pitch) + 1), Math.floor((bottom - GAP) / pitch)];
+  const [first, last] = [Math.max(0, Math.floor((left - GAP - side) / pitch) + 1), Math.min(columns - 1, Math.floor((right - GAP) / pitch))];
+  for (let line = firstLine; line <= lastLine; line++)
+    for (let column = first; column <= last; column++) {
+      const row = store.rows[line * columns + column];
+      if (row !== undefined) rows.push(row);
+    }
+  return rows;
+}
+
+addEventListener("pointerup", (event) => {
+  if (!press) return;
+  const { moved, tile, open } = press;
+  press = null;
+  frame.hidden = true;
+  if (moved) return;
+  if (!tile) return select([]);
+  const index = Number(tile.dataset.index);
+  if (open) {
+    focus(index, { keep: true });
+    return tell("look", store.rows[index]);
+  }
+  if (event.shiftKey) return focus(index, { extend: true });
+  if (event.ctrlKey || event.metaKey) toggle(index);
+  else select([store.rows[index]]);
+  focus(index);
+});
+
+grid.addEventListener("dblclick", (event) => {
+  const tile = event.target.closest(".tile");
+  if (tile) tell("look", store.rows[Number(tile.dataset.index)]);
+});
+
+grid.addEventListener("scroll", draw, { passive: true });
+new ResizeObserver(lay).observe(grid);
+$("#size").addEventListener("input", (event) => resize(Number(event.target.value)));
+$("#size").value = side;
+
+on("images", () => {
+  const none = store.rows.length === 0;
+  grid.hidden = none;
+  $("#nothing").hidden = !none;
+  lay();
+});
+on("selection", restyle);
+on("top", () => {
+  store.focus = anchor = 0;
+  grid.scrollTop = 0;
+});

@@ -1,0 +1,410 @@
+// The page: it looks, says what people do to the server, and shows what follows.
+
+import { get, post, thumb } from "./api.js";
+import { about, reveal, step } from "./classes.js";
+import * as dialogs from "./dialogs.js";
+import { $, count, make, picture } from "./dom.js";
+import * as grid from "./grid.js";
+import * as map from "./map.js";
+import { isClass, line, meant, on, select, store, takeImages, takeState, tell } from "./store.js";
+
+const toast = $("#toast");
+let toastTimer;
+
+function say(words, bad = false) {
+  toast.textContent = words;
+  toast.classList.toggle("bad", bad);
+  toast.classList.add("shown");
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => toast.classList.remove("shown"), bad ? 9000 : 4000);
+}
+
+// One thing at a time: keys that come quickly act in their order.
+let queue = Promise.resolve();
+const inTurn = (what) => (queue = queue.then(what).catch((error) => say(error.message, true)));
+
+// Say something; it counts once the server has it on the disk.
+async function tellServer(body, words) {
+  try {
+    const answer = await post("/api/edits", { ...body, seen: store.state.length });
+    takeState(answer);
+    if (words) say(typeof words === "function" ? words(answer) : words);
+    tell("edited");
+    return answer;
+  } catch (error) {
+    say(error.message, true);
+    if (error.status === 409) await refresh();
+    return null;
+  }
+}
+
+async function refresh() {
+  takeState(await get("/api/state"));
+  tell("edited");
+  await showImages();
+}
+
+// Show a class or a list, or stay at what is shown after it changed.
+async function showImages(number = store.current, { keep = true } = {}) {
+  if (!store.byNumber.has(number)) number = store.state.classes.find((each) => each.size)?.number ?? store.state.classes[0]?.number;
+  const same = keep && number === store.current;
+  if (store.title !== null && same) return takeImages(await post("/api/pick", { rows: store.rows }));
+  store.title = null;
+  store.current = number;
+  const images = await get(`/api/images?number=${number}&order=${store.order}`);
+  if (number !== store.current) return null;
+  if (!same) tell("top");
+  takeImages(images);
+  if (!same) reveal();
+  return beside();
+}
+
+async function showRows(title, images) {
+  store.title = title;
+  tell("top");
+  takeImages(images);
+}
+
+// What stands beside a class: the nearest known one, and similar ones.
+async function beside() {
+  const here = line();
+  const known = $("#known");
+  const near = store.byNumber.get(here?.known);
+  known.hidden = !(near && here.kind === "new");
+  if (!known.hidden) {
+    known.querySelector(".line").replaceWith(lineButton(near));
+    const { rows } = await get(`/api/images?number=${near.number}&order=typical`);
+    known.querySelector(".strip").replaceChildren(...rows.slice(0, 6).map((row) => picture(thumb(row, 48), "", { width: 48, height: 48 })));
+    if (!rows.length) known.querySelector(".strip").textContent = "None of its images is in this run.";
+  }
+  const similar = $("#similar");
+  similar.hidden = !(here?.number > 0);
+  if (similar.hidden) return;
+  const { numbers } = await get(`/api/similar/${here.number}`);
+  similar.querySelector(".lines").replaceChildren(...numbers.filter((number) => store.byNumber.has(number)).map((number) => lineButton(store.byNumber.get(number))));
+}
+
+function lineButton(each) {
+  return make("button", { type: "button", class: "line class", style: { "--colour": each.colour }, on: { click: () => tell("open", each.number) } }, picture(each.medoid === null ? "" : thumb(each.medoid, 40), "", { width: 40, height: 40 }), make("span", { class: "words" }, make("b", { text: each.name }), make("span", { text: `${each.kind} · ${count(each.size, "image")}` })));
+}
+
+function header() {
+  const here = line();
+  const shown = store.title !== null ? store.title : here?.name ?? "";
+  const colour = store.title === null ? here?.colour : null;
+  $("#title").textContent = shown;
+  $("#title").style.setProperty("--colour", colour ?? "transparent");
+  $("#about").textContent = store.title !== null ? count(store.rows.length, "image") : here ? `${here.kind}${here.number > 0 ? ` · number ${here.number}` : ""} · ${about(here)}${here.number > 0 ? ` · ${here.reviewed} reviewed` : ""}` : "";
+  $("#grid").setAttribute("aria-label", `Images of ${shown}`);
+  document.title = `${shown} – newfound review`;
+  for (const button of $("#class-tools").children) button.disabled = !isClass() || !here?.size;
+  const some = meant().length;
+  const inGrid = [...store.selection].filter((row) => store.place.has(row)).length;
+  const away = store.selection.size - inGrid;
+  $("#selected").textContent = store.selection.size ? `${store.selection.size.toLocaleString("en")} selected${away ? ` (${away} elsewhere)` : ""}` : "Nothing selected";
+  for (const button of $("#selection").querySelectorAll("button")) button.disabled = !some;
+  $("#selection [data-action=cut]").disabled = !isClass() || !store.rows.length;
+}
+
+function progress() {
+  const { images, reviewed, undo, redo } = store.state;
+  const bar = $("#progress .bar");
+  bar.setAttribute("aria-valuemax", images);
+  bar.setAttribute("aria-valuenow", reviewed);
+  bar.firstElementChild.style.width = `${(100 * reviewed) / images}%`;
+  $("#progress-words").textContent = `${reviewed.toLocaleString("en")} of ${count(images, "image")} reviewed`;
+  $("[data-action=undo]").disabled = !undo;
+  $("[data-action=redo]").disabled = !redo;
+}
+
+const named = (rows) => count(rows.length, "image");
+
+// What a person can do. Each has a button, a key, and a line in the help.
+const actions = {
+  async undo() {
+    if (await tellServer({ action: "undo" }, (answer) => (answer.done ? "Undone." : "There is nothing to undo."))) await showImages();
+  },
+  async redo() {
+    if (await tellServer({ action: "redo" }, (answer) => (answer.done ? "Done again." : "There is nothing to do again."))) await showImages();
+  },
+  async accept() {
+    if (!isClass()) return say("Open a class to accept its images.", true);
+    const rows = [...store.selection].filter((row) => store.place.has(row));
+    const body = { action: "accept", number: store.current, ...(rows.length ? { rows } : {}) };
+    const words = `${rows.length ? named(rows) : "All images"} of ${line().name} accepted.`;
+    if (!(await tellServer(body, words))) return null;
+    select([]);
+    await showImages();
+    return rows.length ? null : actions.next();
+  },
+  async acceptAbove() {
+    if (!isClass()) return;
+    const rows = await dialogs.askAbove(line());
+    if (rows && (await tellServer({ action: "accept", number: store.current, rows }, `${named(rows)} accepted.`))) await showImages();
+  },
+  async cut() {
+    if (!isClass() || !store.rows.length) return;
+    const rows = store.rows.slice(0, store.focus + 1);
+    if (await tellServer({ action: "accept", number: store.current, rows }, `The first ${named(rows)} accepted.`)) await showImages();
+  },
+  async rename() {
+    if (!isClass()) return;
+    const { number, name } = line();
+    const said = await dialogs.askName(`Rename “${name}”`, name, store.state.names);
+    if (said === null || said === name) return;
+    const other = [...store.byNumber.values()].find((each) => each.number > 0 && each.name === said);
+    if (other) await merge([number, other.number]);
+    else if (await tellServer({ action: "rename", number, name: said }, `“${name}” is now “${said}”.`)) await showImages();
+  },
+  async merge() {
+    const marked = [...store.marked];
+    if (marked.length > 1) return merge(marked);
+    if (!isClass()) return null;
+    const { number, name } = line();
+    const near = (await get(`/api/similar/${number}`)).numbers;
+    const other = await dialogs.pick(`Merge “${name}” with`, { near, without: [number] });
+    return other && merge([number, other.number]);
+  },
+  async split() {
+    if (!isClass() || line().size < 2) return;
+    const { number, name } = line();
+    const parts = await dialogs.askSplit(line());
+    if (parts && (await tellServer({ action: "split", number, parts }, `“${name}” is now ${parts.length} classes.`))) await showImages();
+  },
+  async move() {
+    const rows = meant();
+    if (!rows.length) return;
+    const near = isClass() ? (await get(`/api/similar/${store.current}`)).numbers : [];
+    const to = await dialogs.pick(`Move ${named(rows)} to`, { near, without: isClass() ? [store.current] : [], fresh: true });
+    if (!to) return;
+    const body = to.number ? { action: "move", rows, to: to.number } : { action: "new class", rows, name: to.name };
+    if (await tellServer(body, `${named(rows)} moved to “${to.name}”.`)) await gone(rows);
+  },
+  async newClass() {
+    const rows = meant();
+    if (!rows.length) return;
+    const name = await dialogs.askName(`New class of ${named(rows)}`, "", store.state.names);
+    if (name === null) return;
+    const other = [...store.byNumber.values()].find((each) => each.number > 0 && each.name === name);
+    const body = other ? { action: "move", rows, to: other.number } : { action: "new class", rows, name };
+    if (await tellServer(body, `${named(rows)} are now “${name}”.`)) await gone(rows);
+  },
+  async setAside() {
+    const rows = meant();
+    if (rows.length && (await tellServer({ action: "set aside", rows }, `${named(rows)} set aside.`))) await gone(rows);
+  },
+  async more() {
+    const rows = meant();
+    if (!rows.length) return;
+    const images = await post("/api/more", { rows });
+    if (!images.rows.length) return say("No image is unsure: there is nothing to propose.");
+    select([]);
+    await showRows(`More like ${named(rows)}`, images);
+    $("#grid").focus();
+  },
+  async export() {
+    const asked = await dialogs.askExport();
+    if (!asked) return;
+    const { place } = await post("/api/export", asked);
+    await dialogs.tellPlace(place);
+  },
+  next: () => step(1),
+  previous: () => step(-1),
+  filter: () => $("#filter").focus(),
+  mark() {
+    if (store.current > 0) (store.marked.delete(store.current) || store.marked.add(store.current)) && tell("marked");
+  },
+  unmark() {
+    store.marked.clear();
+    tell("marked");
+  },
+  clear() {
+    if (store.selection.size) select([]);
+    else if (store.title !== null) return showImages(store.current, { keep: false });
+    return null;
+  },
+  order() {
+    $("#order").value = store.order === "typical" ? "doubtful" : "typical";
+    return reorder();
+  },
+  larger: () => grid.resize(grid.size() + 20),
+  smaller: () => grid.resize(grid.size() - 20),
+  focusGrid: () => $("#grid").focus(),
+  theme() {
+    const dark = document.documentElement.dataset.theme
+      ? document.documentElement.dataset.theme === "dark"
+      : matchMedia("(prefers-color-scheme: dark)").matches;
+    dress(dark ? "light" : "dark");
+  },
+  help: () => dialogs.showHelp(HELP, keysOn, setKeys),
+};
+
+async function merge(numbers) {
+  const names = numbers.map((number) => store.byNumber.get(number)?.name).join("”, “");
+  const answer = await tellServer({ action: "merge", numbers }, `“${names}” are one class.`);
+  if (!answer) return;
+  store.marked.clear();
+  await showImages(answer.result, { keep: store.current === answer.result });
+}
+
+// After images have left the grid: the next ones move up, and the focus stays where it was.
+async function gone(rows) {
+  const left = new Set(rows);
+  select([]);
+  if (store.title !== null) store.rows = store.rows.filter((row) => !left.has(row));
+  await showImages(store.current, { keep: store.title === null || store.rows.length > 0 });
+}
+
+async function reorder() {
+  store.order = $("#order").value;
+  tell("top");
+  if (store.title === null) await showImages();
+}
+
+function dress(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("newfound-theme", theme);
+}
+
+// Key → action. Letters act without Ctrl, unless they are switched off.
+const KEYS = {
+  j: "next", k: "previous", a: "accept", A: "acceptAbove", c: "cut", r: "rename", m: "merge", s: "split", t: "move",
+  n: "newClass", x: "setAside", l: "more", u: "undo", U: "redo", o: "order", "+": "larger", "=": "larger", "-": "smaller",
+  e: "export", "/": "filter", v: "mark", g: "focusGrid", d: "theme", "?": "help",
+}; // prettier-ignore
+const HELP = [
+  ["Classes", [["J or K", "next, previous class"], ["/", "find a class"], ["R", "rename"], ["A", "accept all, or what is selected"], ["Shift A", "accept above a confidence"], ["C", "cut here: accept up to the image in focus"], ["M", "merge with another, or all that are marked"], ["V", "mark for merging"], ["S", "split, with a preview"]]],
+  ["Images", [["G", "go to the grid"], ["Arrows", "go from image to image"], ["Space", "select"], ["Shift Arrows", "select a range"], ["Ctrl A", "select all"], ["Enter", "open at full size"], ["T", "move to a class"], ["N", "new class"], ["X", "set aside"], ["L", "more like these"], ["Escape", "clear the selection, then go back to the class"]]],
+  ["Page", [["U or Ctrl Z", "undo"], ["Shift U or Ctrl Y", "redo"], ["O", "most typical or least sure first"], ["+ or -", "larger, smaller images"], ["E", "export"], ["D", "light or dark"], ["?", "this help"]]],
+]; // prettier-ignore
+let keysOn = localStorage.getItem("newfound-keys") !== "off";
+
+function setKeys(on) {
+  keysOn = on;
+  localStorage.setItem("newfound-keys", on ? "on" : "off");
+}
+
+function wanted(event) {
+  const ctrl = event.ctrlKey || event.metaKey;
+  if (ctrl && event.key.toLowerCase() === "z") return event.shiftKey ? "redo" : "undo";
+  if (ctrl && event.key.toLowerCase() === "y") return "redo";
+  if (event.key === "Escape") return "clear";
+  if (ctrl || event.altKey || !keysOn) return null;
+  return KEYS[event.key] ?? KEYS[event.shiftKey ? event.key : event.key.toLowerCase()] ?? null;
+}
+
+// While a dialog is about to open, what is typed is meant for it, wherever the focus still is.
+addEventListener(
+  "keydown",
+  (event) => {
+    if (dialogs.busy() || !dialogs.expecting()) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key.length === 1 && !event.ctrlKey) dialogs.typeAhead(event.key);
+    else if (event.key === "Enter") dialogs.typeAhead("\n");
+  },
+  true,
+);
+
+addEventListener("keydown", (event) => {
+  if (dialogs.busy() || event.defaultPrevented) return;
+  const typing = event.target.matches?.("input:not([type=range]), textarea");
+  if (typing) {
+    if (event.key === "Escape") {
+      event.target.value = "";
+      event.target.dispatchEvent(new Event("input"));
+      $("#grid").focus();
+    }
+    return;
+  }
+  if (event.target.matches?.("select") && event.key.length === 1 && !event.ctrlKey) return;
+  const name = wanted(event);
+  if (!name) return;
+  event.preventDefault();
+  act(name);
+});
+
+// Some ask first: what is typed before they do is meant for them, and is no command.
+const ASKING = new Set(["acceptAbove", "rename", "merge", "split", "move", "newClass", "export", "help"]);
+
+function act(name) {
+  if (!ASKING.has(name)) return inTurn(actions[name]);
+  const who = dialogs.expect();
+  return inTurn(async () => {
+    try {
+      await actions[name]();
+    } finally {
+      dialogs.unexpect(who);
+    }
+  });
+}
+
+document.addEventListener("click", (event) => {
+  const name = event.target.closest("[data-action]")?.dataset.action;
+  if (name && actions[name]) act(name);
+});
+
+on("open", (number) => {
+  select([]);
+  inTurn(() => showImages(number, { keep: false }));
+});
+on("look", (row) => {
+  const move = (here, by) => {
+    const place = store.place.get(here);
+    const next = place === undefined ? undefined : store.rows[place + by];
+    if (next !== undefined) grid.focus(place + by, { keep: true });
+    return next;
+  };
+  const actOn = (name, each) => {
+    select([each]);
+    act(name);
+  };
+  dialogs.look(row, { step: move, act: actOn });
+});
+on("lasso", (rows) =>
+  inTurn(async () => {
+    await showRows(`${named(rows)} on the map`, await post("/api/pick", { rows }));
+    select(rows);
+    $("#grid").focus({ preventScroll: true });
+  }),
+);
+for (const event of ["state", "images", "selection", "focus"]) on(event, () => store.state && header());
+on("state", progress);
+$("#order").addEventListener("input", () => inTurn(reorder));
+
+// What others say meanwhile, in another tab or from Python, is seen here too.
+let watching = false;
+async function watch() {
+  watching = false;
+  if (document.hidden || dialogs.busy()) return;
+  const { length } = await get("/api/length");
+  if (length === store.state.length) return;
+  await refresh();
+  const last = store.state.last;
+  say(`${last?.by || "Somebody"} has edited: ${last?.action ?? "undo"}.`);
+}
+
+async function begin() {
+  const theme = localStorage.getItem("newfound-theme");
+  if (theme) dress(theme);
+  try {
+    takeState(await get("/api/state"));
+  } catch (error) {
+    const stop = $("#stop");
+    stop.hidden = false;
+    stop.textContent = error.status === 401 ? "This address lacks its token. Open the address that newfound review printed, as a whole." : error.message;
+    return;
+  }
+  const first = store.state.classes.find((each) => each.kind === "new" && each.size && each.reviewed < each.size);
+  await showImages(first?.number ?? store.state.classes.find((each) => each.size)?.number, { keep: false });
+  $("#grid").focus({ preventScroll: true });
+  document.documentElement.dataset.ready = "yes";
+  setInterval(() => {
+    if (watching) return; // it waits in the queue
+    watching = true;
+    inTurn(watch);
+  }, 2000);
+  (window.requestIdleCallback ?? setTimeout)(() => map.begin());
+}
+
+begin();

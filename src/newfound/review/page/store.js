@@ -1,0 +1,53 @@
+// What the page knows. One object, changed in few places; who shows it is told.
+
+export const store = {
+  state: null, // what the server says of classes and edits
+  byNumber: new Map(),
+  current: null, // number of the class, or list, that is shown
+  title: null, // of images that are shown and are no class: those of a lasso, more like some
+  order: "typical",
+  rows: [], // images in the grid, in order
+  confidence: [],
+  marks: "",
+  place: new Map(), // row → index in the grid
+  selection: new Set(), // rows, in the grid or not
+  focus: 0, // index in the grid of the image that keys act on
+  marked: new Set(), // classes marked for merging
+};
+
+const listeners = {};
+
+export const on = (event, what) => (listeners[event] ??= []).push(what);
+
+export const tell = (event, ...values) => {
+  for (const what of listeners[event] ?? []) what(...values);
+};
+
+export function takeState(state) {
+  store.state = state;
+  store.byNumber = new Map(state.classes.map((line) => [line.number, line]));
+  for (const number of [...store.marked]) if (!store.byNumber.has(number)) store.marked.delete(number);
+  tell("state");
+}
+
+export function takeImages({ rows, confidence, marks }) {
+  store.rows = rows;
+  store.confidence = confidence;
+  store.marks = marks;
+  store.place = new Map(rows.map((row, index) => [row, index]));
+  store.focus = Math.max(0, Math.min(store.focus, rows.length - 1));
+  tell("images");
+}
+
+export function select(rows) {
+  store.selection = new Set(rows);
+  tell("selection");
+}
+
+export const line = () => store.byNumber.get(store.current);
+
+export const isClass = () => store.title === null && store.current > 0;
+
+// The rows that an action on images means: those selected, else the one in focus.
+export const meant = () =>
+  store.selection.size ? [...store.selection] : store.rows.length ? [store.rows[store.focus]] : [];
