@@ -200,6 +200,11 @@ export async function askExport() {
   const details = make("div", { class: "details" }, make("label", {}, link, " links instead of copies"), make("p", { class: "hint", text: "One folder a class:" }), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Folders that would be written" }, plan));
   const look = () => (details.hidden = choice.value !== "folders");
   choice.addEventListener("input", look);
+  choice.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // a list would open
+    choice.form.requestSubmit();
+  });
   const go = button("Write", null, true, "submit");
   const answer = ask("Export", make("div", {}, make("label", { for: "format", text: "Format" }), choice, details, make("p", { class: "hint", text: "It goes to the folder “exports” of the run; nothing there is overwritten." })), { buttons: [go] });
   enter(choice, () => open.finish({ to: choice.value, link: choice.value === "folders" && link.checked }));
