@@ -149,7 +149,7 @@ class SpacingLoss(nn.Module):
         if self.memory is not None:
             self.memory.copy_(z)
         if not self.started:  # a restart need not say it again
-            warn_of_room(*self.prototypes.shape, self.preset)
+            warn_of_room(len(self.prototypes), self.prototypes.shape[1], self.preset)
         self.anchors.copy_(place_anchors(self.prototypes, self.preset, random))
         self.started.fill_(True)
         parallel.broadcast(self)  # one process's k-means may have ended elsewhere
