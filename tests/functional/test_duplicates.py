@@ -107,3 +107,10 @@ def test_groups_equal_the_loop_that_joins_pair_by_pair():
                 sets[row] = joined
         rank = order.argsort().tolist()
         assert group(pairs, order).tolist() == [min(joined, key=rank.__getitem__) for joined in sets]
+
+
+def test_where_none_looks_like_another_there_is_no_pair():
+    halves = torch.zeros(2, 1, 28, 28, dtype=torch.uint8)
+    halves[0, :, :14], halves[1, :, 14:] = 255, 255
+    assert find_pairs(halves).shape == (0, 2)
+    assert find_pairs(halves[:1]).shape == (0, 2)

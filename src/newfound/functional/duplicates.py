@@ -44,10 +44,12 @@ def find_pairs(
     if not len(copies) or (others is not None and not len(others)):
         return torch.empty(0, 2, dtype=torch.long)
     pairs = torch.cat([*_candidates(coarse(copies), None if others is None else coarse(others))])
+    if not len(pairs):
+        return pairs
     pairs = pairs.unique(dim=0)  # of two in one set, each may have named the other
     right = copies if others is None else others
     same = [show_same(copies[some[:, 0]], right[some[:, 1]]) for some in pairs.split(ROWS)]
-    return pairs[torch.cat(same)] if same else pairs
+    return pairs[torch.cat(same)]
 
 
 def _candidates(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | None) -> Iterator[Int[Tensor, "pairs 2"]]:
