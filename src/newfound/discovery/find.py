@@ -17,13 +17,12 @@ from newfound.data.collection import Collection
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import find_duplicates, pick_examples, read
-from newfound.discovery.settings import Run
+from newfound.discovery.reading import find_duplicates, pick_examples, read, read_shifted
+from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, encoder_of
-from newfound.encoders.known import compare, known_sums
+from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import counted, shorten
 from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
-from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -94,12 +93,12 @@ def _measure(
     about: About,
 ) -> Found:
     """What was measured, from what training left."""
-    features, unit = trained.after.unlabelled, methods.parse(run.method).reading == "unit k-means"
+    features, unit = trained.after.unlabelled, run.unit(methods.parse(run.method).reading)
     theirs = None if labelled is None else (trained.after.labelled, labelled.listing.labels)
     model = encoder.update_known(model, trained.before.unlabelled, features, theirs)
     model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
-    known = known_sums(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
-    clusters = read_clusters(features, classes, known, unit, run.seed)
+    known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
+    clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     calibration = model.calibration or encoder.calibration
     away = distances(compare(features, unit), clusters.centres)
     duplicates, thumbnails = illustrate(unlabelled, away, clusters)
@@ -193,10 +192,14 @@ def list_recognisable(model: Model, labelled: bool, anew: bool) -> tuple[str, ..
 
 
 def read_clusters(
-    latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, unit: bool, seed: int
+    latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, unit: bool, seed: int, by: str
 ) -> Clusters:
     """Clusters as they are read off, with how many images each centre is the mean of."""
-    found = read(compare(latents, unit), new, known, seed)
+    z = compare(latents, unit)
+    if by == SHIFT:
+        found = read_shifted(z, new, known, seed)
+    else:
+        found = read(z, new, None if known is None else known.sums(), seed)
     sizes = torch.bincount(found.assignment, minlength=len(found.centres))
     if known is not None:
         sizes[: len(known.counts)] += known.counts.long()

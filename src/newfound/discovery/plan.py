@@ -1,7 +1,7 @@
 """plan: every refusal, before any work."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from newfound.data.listing import Listing, label_by_folder, list_images, read_tr
 from newfound.data.manifests import is_manifest
 from newfound.data.pixels import Images
 from newfound.discovery.howmany import check_counting
-from newfound.discovery.settings import Run, StageOne, check_device
+from newfound.discovery.settings import YES, Run, StageOne, check_device
 from newfound.encoders import Encoder, choose_encoder
 from newfound.errors import InputError, counted, shorten
 from newfound.networks.model import Model
@@ -44,6 +44,7 @@ class Plan:
     model: Model | None  # None: stage one comes first, if anything is known
     encoder: Encoder
     run: Run  # with its method
+    asked: Run  # as it was asked for
     stage: StageOne
     classes: int | None  # None: they are counted
     truth: bool  # whether it is to be read, for the metrics alone
@@ -90,6 +91,7 @@ def plan_discovery(
         check_labelled(labelled.listing)
     if start is not None:
         check_model(start, labelled, stage)
+    check_rehearsal(stage, start, known=labelled is not None)
     similarity = start is not None and start.similarity is not None
     check_method(run.method, encoder, labelled=labelled is not None, similarity=similarity)
     askable = labelled.listing.classes if labelled is not None else () if start is None else start.recognisable
@@ -100,7 +102,7 @@ def plan_discovery(
         truth_of(unlabelled, new.listing)
     settings = {"unlabelled": path_of(unlabelled), "known": path_of(known), "model": path_of(model)}
     settings |= {"classes": classes, "truth": truth} | asdict(asked) | asdict(stage)
-    return Plan(unlabelled, new, labelled, start, encoder, run, stage, classes, truth, settings)
+    return Plan(unlabelled, new, labelled, start, encoder, run, asked, stage, classes, truth, settings)
 
 
 def list_source(place: Source, *, labelled: bool) -> Listing | Images:
@@ -141,9 +143,24 @@ def check_model(model: Model, labelled: Listing | Images | None, stage: StageOne
             f"The model knows {_few(model.classes)}; the labelled images are of {_few(classes)}. "
             "Give the labelled images that the model learnt from, or leave one of the two out."
         )
-    if given := asdict(stage).items() - asdict(StageOne()).items():
+    if given := asdict(stage).items() - asdict(replace(StageOne(), rehearse=stage.rehearse)).items():
         flags = ", ".join(sorted(f"--{name.replace('_', '-')}" for name, _ in given))
         raise InputError(f"The model is taught already, so {flags} would change nothing. Leave it out, or the model.")
+
+
+def check_rehearsal(stage: StageOne, model: Model | None, *, known: bool) -> None:
+    """Refuse to rehearse where nothing can be hidden."""
+    if stage.rehearse != YES:
+        return
+    if model is not None and model.rehearsal is None:
+        raise InputError(
+            "--rehearse yes, but the model has no rehearsal: it was made with --rehearse no, or by an older newfound. "
+            "Make it anew with `newfound pretrain`, or leave --rehearse out."
+        )
+    if model is None and not known:
+        raise InputError(
+            "--rehearse yes hides known classes, and none are known. Give labelled images (--known), or leave it out."
+        )
 
 
 def check_labelled(listing: Listing) -> None:

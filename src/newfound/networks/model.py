@@ -18,6 +18,7 @@ from newfound import files
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.functional.geometry import covariance, means
+from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone, still
 from newfound.networks.pretrained import PretrainedBackbone, rebuilt
@@ -73,6 +74,7 @@ class Model:
     similarity: PairNet | None = None  # KCL's and MCL's: do two images share a class?
     pretrained: Pretrained | None = None  # what looks at images first, where the backbone is an adapter
     calibration: Calibration | None = None  # what distances to centres mean, where known classes could tell
+    rehearsal: Rehearsal | None = None  # how new classes are best found, where known ones, hidden, could tell
 
     @property
     def recognisable(self) -> tuple[str, ...]:
@@ -104,6 +106,8 @@ class Model:
         tensors |= _stored(self.known)
         if self.calibration is not None:
             about["trust"] = self.calibration._asdict()
+        if self.rehearsal is not None:
+            about["rehearsal"] = self.rehearsal.asdict()
         if self.pretrained is not None:
             about["trunk"] = self.pretrained.backbone.settings()
             tensors |= {f"statistics.{name}": tensor for name, tensor in _stored(self.pretrained.statistics).items()}
@@ -139,6 +143,7 @@ class Model:
             calibration = None
             if "trust" in about:
                 calibration = Calibration(*(Logistic(*about["trust"][name]) for name in Calibration._fields))
+            rehearsal = Rehearsal.of(about["rehearsal"]) if "rehearsal" in about else None
             return Model(
                 backbone.eval(),
                 size=about["size"],
@@ -149,6 +154,7 @@ class Model:
                 similarity=similarity,
                 pretrained=pretrained,
                 calibration=calibration,
+                rehearsal=rehearsal,
             )
         except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
