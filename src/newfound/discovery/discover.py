@@ -145,11 +145,11 @@ def _carry_out(
         rehearsal = rehearse_known(plan.encoder, labelled, eyes, plan.stage, seed, progress)
         model = plan.encoder.fit_known(labelled, stage, seed, progress=progress, checkpoint=keep, resume=resume)
         model = replace(model, rehearsal=rehearsal)
-    run, encoder = plan.run, plan.encoder
+    run, encoder, expected = plan.run, plan.encoder, None
     if model is not None and plan.stage.rehearse != NO:
         settled = settle(model, encoder, plan.asked, given=plan.model is not None)
         run, encoder = settled.run, encoder.whitened(settled.way.shrink)
-        about = replace(about, rehearsal=settled.told, expected=settled.expected)
+        about, expected = replace(about, rehearsal=settled.told), settled.expected
     model = encoder.aim(model, new, labelled, seed)
     number = plan.classes
     if number is None:
@@ -157,6 +157,10 @@ def _carry_out(
         count = how_many(model, new, labelled, seed, plan.run.count_by)
         about, number = replace(about, count=count), count.classes - count.known
         log.info(f"Classes: {explain(count)}.")
+    if expected is not None:
+        expected = expected.at(number + (len(model.classes) if run.mixed else 0))
+        log.info(f"Expected accuracy: {expected}.")
+        about = replace(about, expected=str(expected))
     return find(
         model,
         new,

@@ -11,21 +11,21 @@ from torch import Tensor
 from newfound.console import Progress, silent
 from newfound.data.listing import Listing
 from newfound.discovery.rehearsal import HIDINGS, Stage, plain_way, too_few
-from newfound.discovery.settings import AUTO, KMEANS, NO, SHIFT, StageOne
+from newfound.discovery.settings import KMEANS, NO, SHIFT, StageOne
 from newfound.encoders import Encoder, choose_encoder, embed
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
 from newfound.errors import InputError
 from newfound.functional.axes import SHRINK
 from newfound.functional.rehearsal import FEWEST, Hiding, Rehearsal, Trial, Way, choose
-from newfound.networks.pretrained import LITE, LITES, installed
+from newfound.networks.pretrained import BESIDE, LITE, LITES, installed
 from newfound.networks.resnet import OWN
 from newfound.types import generator
 
 log = logging.getLogger("newfound")
 
-SEEN = [*LITES][::2]
-"""Pretrained networks that are tried where they are installed: the smallest, and the one that says most."""
+SEEN = (LITE, LARGE := [*LITES][-1], f"{LITE}{BESIDE}{LARGE}")
+"""Pretrained networks that are tried where they are installed: the smallest, the one that says most, and both."""
 
 LOOKED, SHARE, CLASSES = 600, 5, 20
 """Images that each of them is shown: at most so many, one in so many of the labelled ones, of so many classes."""
@@ -47,10 +47,13 @@ class Eyes:
 
 
 def rival_names(encoder: Encoder, stage: StageOne) -> list[str]:
-    """The backbones that are tried: the one that would be taken unseen first. It alone where somebody has chosen."""
-    if stage.backbone != AUTO or stage.weights is not None or stage.rehearse == NO:
+    """The backbones that are tried: the one that would be taken unseen first. It alone where somebody has chosen one, or
+    how it is to look or learn.
+    """
+    if stage != replace(StageOne(), rehearse=stage.rehearse) or stage.rehearse == NO:
         return [encoder.name]
-    return [encoder.name, *(name for name in SEEN if name != encoder.name and installed(name))]
+    here = (name for name in SEEN if all(map(installed, name.split(BESIDE))))
+    return [encoder.name, *(name for name in here if name != encoder.name)]
 
 
 def choose_eyes(

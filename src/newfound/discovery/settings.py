@@ -45,7 +45,7 @@ class StageOne:
     stride: int = 2
     """small-resnet-18's; the paper: 1."""
     rehearse: str = AUTO
-    """Hide known classes to choose the rest: auto, yes, no."""
+    """Hide known classes to choose. [auto, yes, no]"""
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
@@ -61,15 +61,15 @@ class Run:
     """How new classes are found."""
 
     method: str = AUTO
-    """See newfound methods; auto: what suits the backbone."""
+    """See newfound methods."""
     epochs: int | None = None
-    """Passes over the discovery set; default: the method's."""
+    """Passes over the images; default: the method's."""
     rate: float | None = None
     """Learning rate; default: the method's."""
     batch: int = 128
     """Images per step."""
     read_by: str = AUTO
-    """How clusters are read off: k-means or mean-shift."""
+    """k-means or mean-shift."""
     count_by: str = AGREEMENT
     """How classes are counted: agreement, gcd or dtc."""
     mixed: bool = True

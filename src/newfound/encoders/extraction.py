@@ -32,6 +32,9 @@ AUGMENTED = 2
 CHUNK = 32
 """Images that a pretrained network looks at together, and at most so many are lost when it is interrupted."""
 
+JOINED = 1024
+"""Images whose features are joined at once, where several networks look side by side."""
+
 VIEW = "cut"
 
 
@@ -100,8 +103,8 @@ def extract_beside(
     keys = seen[-1].keys  # a file that vanished meanwhile is in the last alone not
     store = open_store(backbone)
     new = [key for key in dict.fromkeys(keys) if key not in store]
-    for start in range(0, len(new), CHUNK):
-        some = new[start : start + CHUNK]
+    for start in range(0, len(new), JOINED):
+        some = new[start : start + JOINED]
         store.add(some, torch.cat([F.normalize(images.records_of(some), dim=2) for images in seen], 2))
     return FeatureImages(seen[-1].listing, store.open(), store.places(keys), keys)
 

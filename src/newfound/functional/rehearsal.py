@@ -11,7 +11,7 @@ from torch import Tensor
 
 from newfound.types import generator
 
-NOISE = 1.5
+NOISE = 2.0
 """Standard errors by which a way must be better than the default to be taken; decision 13."""
 
 LEAST = 0.005
@@ -22,6 +22,12 @@ WIDE = 1.3
 
 NARROWEST = 0.03
 """An expected accuracy is never said to be known better than this."""
+
+FALLS, WEIGHT = 0.1, 1.0
+"""What accuracy loses with each e-fold of classes where nothing else says it, and how much that counts; decision 13."""
+
+DOUBT = 0.05
+"""By how much an interval grows, to either side, for each e-fold that an accuracy is carried on to."""
 
 
 CLASSES, ROWS = 10, 1500
@@ -105,11 +111,24 @@ class Trial(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """An accuracy that is to be expected, and the interval that four of five runs are to lie in."""
+    """An accuracy that is to be expected among so many classes, and the interval that four of five runs are to lie in.
+
+    Among more classes less is right: `falls` for each e-fold of them.
+    """
 
     accuracy: float
     least: float
     most: float
+    classes: int
+    falls: float
+
+    def at(self, classes: int) -> "Expected":
+        """The same among another number of classes; the farther off, the less is known of it."""
+        far = math.log(classes / self.classes)
+        wide, shift = DOUBT * abs(far), self.falls * far
+        values = (self.accuracy - shift, self.least - shift - wide, self.most - shift + wide)
+        accuracy, least, most = (min(1.0, max(1 / classes, value)) for value in values)
+        return Expected(accuracy, least, most, classes, self.falls)
 
     def __str__(self) -> str:
         return f"{100 * self.accuracy:.0f} % ({100 * self.least:.0f} to {100 * self.most:.0f})"
@@ -146,7 +165,11 @@ class Rehearsal(NamedTuple):
             return found
 
         def expected(name: str) -> Expected | None:
-            return None if values.get(name) is None else Expected(*map(float, values[name]))
+            found = values.get(name)
+            if found is None:
+                return None
+            accuracy, least, most, classes, falls = map(float, found)
+            return Expected(accuracy, least, most, int(classes), falls)
 
         return Rehearsal(
             int(values["known"]),
@@ -172,7 +195,7 @@ def gain(trial: Trial, default: Trial) -> tuple[float, float]:
 def choose(trials: Sequence[Trial], default: Way, allowed: Callable[[Way], bool] = lambda way: True) -> Way:
     """The best of the ways that are allowed; the default unless another is better by more than its noise.
 
-        taken: argmax of mean(d),   among  mean(d) > max(1.5 · se(d), ½ point),   d = score − default's, by hiding
+        taken: argmax of mean(d),   among  mean(d) > max(2 · se(d), ½ point),   d = score − default's, by hiding
 
     Ways that were tried on more hidings come first; dearer ones, tried on fewer, must then beat the best of those in
     the same way. The order of trials does not matter. Where the default itself is not allowed, or was not tried, the
@@ -197,16 +220,25 @@ def _beat(start: Trial, others: Sequence[Trial]) -> Trial:
     return best
 
 
-def expect(scores: Sequence[float]) -> Expected | None:
-    """What another run would score, from runs alike: their mean, and an interval for one more.
+def expect(scores: Sequence[float], classes: Sequence[int]) -> Expected | None:
+    """What another run would score, from runs alike among some numbers of classes: a line, an interval for one more.
 
-    mean ± 1.3 s √(1 + 1/n),   s the standard deviation of n scores; 3 points at least
+        score ≈ a − b log(classes),   b = (Σ −x y + λ b₀) / (Σ x² + λ),   x, y about their means
+        a ± 1.3 s √(1 + 1/n),   s the standard deviation of what is left; 3 points at least
+
+    It is said of the largest of the numbers.
     """
     if len(scores) < 2:
         return None
-    mean = statistics.fmean(scores)
-    half = max(WIDE * statistics.stdev(scores) * math.sqrt(1 + 1 / len(scores)), NARROWEST)
-    return Expected(mean, max(0.0, mean - half), min(1.0, mean + half))
+    logs, most = [math.log(number) for number in classes], max(classes)
+    middle, mean = statistics.fmean(logs), statistics.fmean(scores)
+    x, y = [value - middle for value in logs], [value - mean for value in scores]
+    falls = (WEIGHT * FALLS - sum(a * b for a, b in zip(x, y, strict=True))) / (sum(a * a for a in x) + WEIGHT)
+    falls = max(0.0, falls)
+    rest = [b + falls * a for a, b in zip(x, y, strict=True)]
+    half = max(WIDE * statistics.stdev(rest) * math.sqrt(1 + 1 / len(rest)), NARROWEST)
+    there = mean - falls * (math.log(most) - middle)
+    return Expected(there, there - half, there + half, most, falls).at(most)
 
 
 def tabulate(rehearsal: Rehearsal, taken: Way) -> list[tuple[str, float, bool]]:
