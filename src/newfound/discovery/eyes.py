@@ -47,8 +47,8 @@ class Eyes:
 
 
 def rival_names(encoder: Encoder, stage: StageOne) -> list[str]:
-    """The backbones that are tried: the one that would be taken unseen first. It alone where somebody has chosen one, or
-    how it is to look or learn.
+    """The backbones that are tried: the one that would be taken unseen first. It alone where somebody has chosen one,
+    or how it is to look or learn.
     """
     if stage != replace(StageOne(), rehearse=stage.rehearse) or stage.rehearse == NO:
         return [encoder.name]

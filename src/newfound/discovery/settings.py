@@ -45,7 +45,7 @@ class StageOne:
     stride: int = 2
     """small-resnet-18's; the paper: 1."""
     rehearse: str = AUTO
-    """Hide known classes to choose. [auto, yes, no]"""
+    """Hide known classes to choose; or no."""
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
