@@ -22,7 +22,14 @@ from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import counted, shorten
-from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
+from newfound.functional.calibration import (
+    Calibration,
+    coherent,
+    leave_one_out,
+    log_margin,
+    novelty_score,
+    probability,
+)
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -108,7 +115,7 @@ def _measure(
         features,
         clusters,
         calibration,
-        confidence_threshold(judge_clusters(away, clusters, calibration), run.unsure),
+        confidence_threshold(judge_clusters(away, clusters, calibration, len(recognised)), run.unsure),
         known=recognised,
         duplicates=duplicates,
         thumbnails=thumbnails,
@@ -207,12 +214,16 @@ def read_clusters(
 
 
 def judge_clusters(
-    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration
+    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration, known: int
 ) -> Float[Tensor, " n"]:
-    """The probability that each image is in the right cluster."""
+    """The probability that each image is in the right cluster, where the first are of known classes."""
     apart = leave_one_out(away, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
-    return probability(log_margin(apart, clusters.assignment, alone), calibration.right)
+    confidence = probability(log_margin(apart, clusters.assignment, alone), calibration.right)
+    new = torch.arange(len(clusters.centres)) >= known
+    if not known or not new.any():
+        return confidence
+    return coherent(confidence, probability(novelty_score(apart, new), calibration.new), new[clusters.assignment])
 
 
 def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:
