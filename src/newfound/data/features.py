@@ -63,6 +63,11 @@ class FeatureImages:
         """The calm record of every image, in memory."""
         return self.records[self.places, 0].float()
 
+    def records_of(self, keys: Sequence[bytes]) -> Float[Tensor, "m views dim"]:
+        """All that is kept of some of the images, by their keys."""
+        row = dict(zip(self.keys, self.places.tolist(), strict=True))
+        return self.records[[row[key] for key in keys]].float()
+
     def discovery_set(self, labelled: "FeatureImages | None") -> "FeatureDataset":
         """The discovery set: the labelled images, if they take part, then these with label −1."""
         hidden = torch.full((len(self),), -1)

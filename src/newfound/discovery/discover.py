@@ -10,16 +10,19 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection
 from newfound.data.leaks import check_leaks
 from newfound.data.pixels import Images
+from newfound.discovery.eyes import Eyes, choose_eyes
 from newfound.discovery.facts import About
 from newfound.discovery.find import find
 from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain, how_many
 from newfound.discovery.plan import Plan, check_number, expand_home, plan_discovery, plan_pretrain
+from newfound.discovery.rehearsal import rehearse_known, settle
 from newfound.discovery.result import Discovery, tell_skipped
-from newfound.discovery.settings import Run, StageOne
+from newfound.discovery.settings import NO, Run, StageOne
 from newfound.discovery.storage import ASSIGNMENTS, CHECKPOINT, CLASSES, DISCOVERY, REPORT
 from newfound.encoders.base import encode_source
+from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.model import Model
 
 log = logging.getLogger("newfound")
@@ -47,11 +50,16 @@ def pretrain(
     refuse(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "pretrain", plan.settings, last="model.json", resume=resume)) is not None:
         return Model.from_pretrained(done)
+    eyes = choose_eyes(encoder, plan.stage, plan.labelled, seed, device, progress)
+    encoder = eyes.encoder
     labelled = encode_source(encoder, plan.labelled, progress)
     note = f"Backbone: {plan.why}."
     with working(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         keep = _checkpoint(folder)
-        model = encoder.fit_known(labelled, plan.stage, seed, progress=progress, checkpoint=keep, resume=resume)
+        rehearsal = rehearse_known(encoder, labelled, eyes.rehearsal, plan.stage, seed, progress)
+        model = encoder.fit_known(labelled, eyes.stage, seed, progress=progress, checkpoint=keep, resume=resume)
+        model = replace(model, rehearsal=rehearsal)
+        settle(model, encoder, Run(), given=False)
         if similarity:
             keep = _checkpoint(folder, "similarity-")
             pairs = encoder.fit_similarity(
@@ -93,10 +101,14 @@ def discover(
     refuse(output, "discover", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
         return _restore(done)
+    eyes = Eyes(plan.encoder, plan.stage, None)
+    if plan.model is None and plan.labelled is not None:
+        eyes = choose_eyes(plan.encoder, plan.stage, plan.labelled, plan.run.seed, plan.run.device, progress)
+        plan = replace(plan, encoder=eyes.encoder, stage=eyes.stage, run=plan.asked.suited(eyes.encoder.default_method))
     new, labelled = _encode(plan, progress)
     about, note = replace(about, truth=plan.read_truth(new), why=plan.why), f"Backbone: {plan.why}."
     with working(output, "discover", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
-        discovery = Discovery(_carry_out(plan, new, labelled, about, progress, folder, resume))
+        discovery = Discovery(_carry_out(plan, eyes.rehearsal, new, labelled, about, progress, folder, resume))
         if folder is not None and parallel.first():
             discovery.save(folder)
         tell_skipped([*new.listing.skipped, *(() if labelled is None else labelled.listing.skipped)])
@@ -117,6 +129,7 @@ def _encode(plan: Plan, progress: Progress) -> tuple[Collection, Collection | No
 
 def _carry_out(
     plan: Plan,
+    eyes: Rehearsal | None,
     new: Collection,
     labelled: Collection | None,
     about: About,
@@ -130,20 +143,31 @@ def _carry_out(
         if plan.classes is not None and not methods.parse(plan.run.method).stage_one:
             stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it; counting does
         keep = _checkpoint(folder, "stage-one-")
+        rehearsal = rehearse_known(plan.encoder, labelled, eyes, plan.stage, seed, progress)
         model = plan.encoder.fit_known(labelled, stage, seed, progress=progress, checkpoint=keep, resume=resume)
-    model = plan.encoder.aim(model, new, labelled, seed)
+        model = replace(model, rehearsal=rehearsal)
+    run, encoder, expected = plan.run, plan.encoder, None
+    if model is not None and plan.stage.rehearse != NO:
+        settled = settle(model, encoder, plan.asked, given=plan.model is not None)
+        run, encoder = settled.run, encoder.whitened(settled.way.shrink)
+        about, expected = replace(about, rehearsal=settled.told), settled.expected
+    model = encoder.aim(model, new, labelled, seed)
     number = plan.classes
     if number is None:
         log.info("Counting the classes.")
         count = how_many(model, new, labelled, seed, plan.run.count_by, progress)
         about, number = replace(about, count=count), count.classes - count.known
         log.info(f"Classes: {explain(count)}.")
+    if expected is not None:
+        expected = expected.at(number + (len(model.classes) if run.mixed else 0))
+        log.info(f"Expected accuracy: {expected}.")
+        about = replace(about, expected=str(expected))
     return find(
         model,
         new,
         number,
         labelled=labelled,
-        run=plan.run,
+        run=run,
         about=about,
         progress=progress,
         checkpoint=_checkpoint(folder),

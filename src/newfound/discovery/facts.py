@@ -9,7 +9,7 @@ import torch
 
 from newfound import console, methods
 from newfound.discovery.howmany import explain
-from newfound.discovery.settings import Run
+from newfound.discovery.settings import SHIFT, Run
 from newfound.errors import counted
 from newfound.functional.counting import Count
 from newfound.types import Training
@@ -24,13 +24,15 @@ class About:
     truth: tuple[str, ...] | None = None  # the true class of every image, for the metrics alone
     began: float | None = None  # when, by `time.perf_counter`
     why: str = ""  # the backbone, and why it was chosen
+    rehearsal: str = ""  # what known classes said while they were hidden
+    expected: str = ""  # the accuracy that they let expect
 
 
 def state_facts(
     about: About, run: Run, training: Training, *, backbone: str, setting: str, images: int, new: int, known: int
 ) -> dict[str, str]:
     """Everything that a number depends on, in words."""
-    unit = methods.parse(run.method).reading == "unit k-means"
+    unit = run.unit(methods.parse(run.method).reading)
     facts = {
         "command": about.command,
         "images": f"{images} unlabelled",
@@ -40,8 +42,12 @@ def state_facts(
         "backbone": backbone,
         **({"backbone chosen": about.why} if about.why else {}),
         "method": run.method,
-        "read by": ("k-means on unit latents" if unit else "k-means on latents") + " of the last epoch",
+        "read by": ("k-means on unit latents" if unit else "k-means on latents")
+        + " of the last epoch"
+        + (", after mean shift over neighbours" if run.read_by == SHIFT else ""),
         "budget": f"{training.epochs} epochs, batch {training.batch}, learning rate {training.rate}",
+        **({"rehearsal": about.rehearsal} if about.rehearsal else {}),
+        **({"expected accuracy": about.expected} if about.expected else {}),
         "seed": str(run.seed),
         "versions": versions(),
     }

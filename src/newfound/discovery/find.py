@@ -18,13 +18,19 @@ from newfound.data.duplicates import find_same
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import pick_examples, read
-from newfound.discovery.settings import Run
+from newfound.discovery.reading import pick_examples, read, read_shifted
+from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, encoder_of
-from newfound.encoders.known import compare, known_sums
+from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
-from newfound.functional.cluster import ClassSums
+from newfound.functional.calibration import (
+    Calibration,
+    coherent,
+    leave_one_out,
+    log_margin,
+    novelty_score,
+    probability,
+)
 from newfound.functional.duplicates import group
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
@@ -101,15 +107,15 @@ def _measure(
     about: About,
 ) -> Found:
     """What was measured, from what training left."""
-    features, unit = trained.after.unlabelled, methods.parse(run.method).reading == "unit k-means"
+    features, unit = trained.after.unlabelled, run.unit(methods.parse(run.method).reading)
     theirs = None if labelled is None else (trained.after.labelled, labelled.listing.labels)
     model = encoder.update_known(model, trained.before.unlabelled, features, theirs)
     model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
-    known = known_sums(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
-    clusters = read_clusters(features, classes, known, unit, run.seed)
+    known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
+    clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     calibration = model.calibration or encoder.calibration
     away = distances(compare(features, unit), clusters.centres)
-    confidence = judge_clusters(away, clusters, calibration)
+    confidence = judge_clusters(away, clusters, calibration, len(recognised))
     threshold = confidence_threshold(confidence, run.unsure)
     duplicates, thumbnails = illustrate(unlabelled, away, clusters, confidence >= threshold)
     return Found(
@@ -196,10 +202,14 @@ def list_recognisable(model: Model, labelled: bool, anew: bool) -> tuple[str, ..
 
 
 def read_clusters(
-    latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, unit: bool, seed: int
+    latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, unit: bool, seed: int, by: str
 ) -> Clusters:
     """Clusters as they are read off, with how many images each centre is the mean of."""
-    found = read(compare(latents, unit), new, known, seed)
+    z = compare(latents, unit)
+    if by == SHIFT:
+        found = read_shifted(z, new, known, seed)
+    else:
+        found = read(z, new, None if known is None else known.sums(), seed)
     sizes = torch.bincount(found.assignment, minlength=len(found.centres))
     if known is not None:
         sizes[: len(known.counts)] += known.counts.long()
@@ -207,12 +217,16 @@ def read_clusters(
 
 
 def judge_clusters(
-    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration
+    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration, known: int
 ) -> Float[Tensor, " n"]:
-    """The probability that each image is in the right cluster."""
+    """The probability that each image is in the right cluster, where the first are of known classes."""
     apart = leave_one_out(away, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
-    return probability(log_margin(apart, clusters.assignment, alone), calibration.right)
+    confidence = probability(log_margin(apart, clusters.assignment, alone), calibration.right)
+    new = torch.arange(len(clusters.centres)) >= known
+    if not known or not new.any():
+        return confidence
+    return coherent(confidence, probability(novelty_score(apart, new), calibration.new), new[clusters.assignment])
 
 
 def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from newfound.data.listing import Listing, label_by_folder, list_images, read_tr
 from newfound.data.manifests import is_manifest
 from newfound.data.pixels import Images
 from newfound.discovery.howmany import check_counting
-from newfound.discovery.settings import Run, StageOne, check_device
+from newfound.discovery.settings import YES, Run, StageOne, check_device
 from newfound.encoders import Encoder, choose_encoder
 from newfound.encoders.choose import explain_backbone
 from newfound.errors import InputError, counted, shorten
@@ -47,6 +47,7 @@ class Plan:
     model: Model | None  # None: stage one comes first, if anything is known
     encoder: Encoder
     run: Run  # with its method
+    asked: Run  # as it was asked for
     stage: StageOne
     classes: int | None  # None: they are counted
     truth: bool  # whether it is to be read, for the metrics alone
@@ -95,6 +96,7 @@ def plan_discovery(
         check_labelled(labelled.listing)
     if start is not None:
         check_model(start, labelled, stage)
+    check_rehearsal(stage, start, known=labelled is not None)
     similarity = start is not None and start.similarity is not None
     check_method(run.method, encoder, labelled=labelled is not None, similarity=similarity)
     askable = labelled.listing.classes if labelled is not None else () if start is None else start.recognisable
@@ -106,7 +108,7 @@ def plan_discovery(
     settings = {"unlabelled": path_of(unlabelled), "known": path_of(known), "model": path_of(model)}
     settings |= {"classes": classes, "truth": truth} | asdict(asked) | asdict(stage)
     why = tell_backbone(encoder, stage, start, sources, labelled=labelled is not None)
-    return Plan(unlabelled, new, labelled, start, encoder, run, stage, classes, truth, settings, why)
+    return Plan(unlabelled, new, labelled, start, encoder, run, asked, stage, classes, truth, settings, why)
 
 
 def tell_backbone(
@@ -154,9 +156,24 @@ def check_model(model: Model, labelled: Listing | Images | None, stage: StageOne
             f"The model knows {_few(model.classes)}; the labelled images are of {_few(classes)}. "
             "Give the labelled images that the model learnt from, or leave one of the two out."
         )
-    if given := asdict(stage).items() - asdict(StageOne()).items():
+    if given := asdict(stage).items() - asdict(replace(StageOne(), rehearse=stage.rehearse)).items():
         flags = ", ".join(sorted(f"--{name.replace('_', '-')}" for name, _ in given))
         raise InputError(f"The model is taught already, so {flags} would change nothing. Leave it out, or the model.")
+
+
+def check_rehearsal(stage: StageOne, model: Model | None, *, known: bool) -> None:
+    """Refuse to rehearse where nothing can be hidden."""
+    if stage.rehearse != YES:
+        return
+    if model is not None and model.rehearsal is None:
+        raise InputError(
+            "--rehearse yes, but the model has no rehearsal: it was made with --rehearse no, or by an older newfound. "
+            "Make it anew with `newfound pretrain`, or leave --rehearse out."
+        )
+    if model is None and not known:
+        raise InputError(
+            "--rehearse yes hides known classes, and none are known. Give labelled images (--known), or leave it out."
+        )
 
 
 def check_labelled(listing: Listing) -> None:

@@ -4,7 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from newfound.encoders.known import KnownPoints
 from newfound.functional.cluster import ClassSums, Clustering, constrained_kmeans, kmeans
+from newfound.functional.geometry import means
+from newfound.functional.shift import mean_shift
 from newfound.types import generator
 
 
@@ -19,6 +22,25 @@ def read(latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, see
     sizes = torch.bincount(found.assignment, minlength=first + new)
     order = torch.cat([torch.arange(first), first + sizes[first:].argsort(descending=True, stable=True)])
     return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
+
+
+def read_shifted(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
+    """The same after mean shift over neighbours, which known classes' points take part in.
+
+    Centres are the means of what was assigned to each, as it lay before: other images are compared with those.
+    """
+    points = latents[:0] if known is None else known.points
+    moved = mean_shift(torch.cat([points, latents]), seed=seed)
+    held = None if known is None else known._replace(points=moved[: len(points)]).sums()
+    found = read(moved[len(points) :], new, held, seed)
+    centres, sizes = means(latents, found.assignment, len(found.centres))
+    if known is not None:
+        theirs, first = known.sums(), len(known.counts)
+        counts = sizes[:first] + theirs.counts
+        total = centres[:first] * sizes[:first, None] + theirs.sums
+        centres[:first] = torch.where(counts[:, None] > 0, total / counts.clamp(min=1)[:, None], centres[:first])
+        sizes = torch.cat([counts, sizes[first:]])
+    return found._replace(centres=torch.where(sizes[:, None] > 0, centres, found.centres))
 
 
 def pick_examples(

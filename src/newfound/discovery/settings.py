@@ -9,6 +9,11 @@ AUTO = "auto"
 AGREEMENT, GCD, DTC = "agreement", "gcd", "dtc"
 """How classes are counted: our own way, and the published two."""
 
+KMEANS, SHIFT = "k-means", "mean-shift"
+"""How clusters are read off latents: by k-means, as they are or after mean shift over neighbours."""
+
+YES, NO = "yes", "no"
+
 
 def needed(flag: str, value: object, fits: bool, what: str) -> None:
     """Refuse a value that does not fit."""
@@ -39,6 +44,8 @@ class StageOne:
     """small-resnet-18's; the paper: 64."""
     stride: int = 2
     """small-resnet-18's; the paper: 1."""
+    rehearse: str = AUTO
+    """Hide known classes to choose; or no."""
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
@@ -46,6 +53,7 @@ class StageOne:
         needed("size", self.size, self.size is None or self.size >= 8, "at least 8 pixels")
         needed("width", self.width, self.width >= 1, "at least 1 channel")
         needed("stride", self.stride, self.stride in (1, 2), "1 or 2")
+        needed("rehearse", self.rehearse, self.rehearse in (AUTO, YES, NO), "auto (where it can be), yes or no")
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,15 @@ class Run:
     """How new classes are found."""
 
     method: str = AUTO
-    """See newfound methods; auto: what suits the backbone."""
+    """See newfound methods."""
     epochs: int | None = None
-    """Passes over the discovery set; default: the method's."""
+    """Passes over the images; default: the method's."""
     rate: float | None = None
     """Learning rate; default: the method's."""
     batch: int = 128
     """Images per step."""
+    read_by: str = AUTO
+    """k-means or mean-shift."""
     count_by: str = AGREEMENT
     """How classes are counted: agreement, gcd or dtc."""
     mixed: bool = True
@@ -75,6 +85,7 @@ class Run:
         needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
         needed("rate", self.rate, self.rate is None or self.rate > 0, "a rate above 0")
         needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
+        needed("read-by", self.read_by, self.read_by in (AUTO, KMEANS, SHIFT), f"{AUTO}, {KMEANS} or {SHIFT}")
         needed("count-by", self.count_by, self.count_by in (AGREEMENT, GCD, DTC), f"{AGREEMENT}, {GCD} or {DTC}")
         needed("unsure", self.unsure, self.unsure is None or 0 <= self.unsure <= 1, "a share, from 0 to 1")
         check_device(self.device)
@@ -82,3 +93,7 @@ class Run:
     def suited(self, default: str) -> "Run":
         """With a method, where none was chosen."""
         return replace(self, method=default) if self.method == AUTO else self
+
+    def unit(self, reading: str) -> bool:
+        """Whether latents are compared on the unit sphere, where the method's reading is this."""
+        return reading == "unit k-means" or self.read_by == SHIFT

@@ -78,6 +78,9 @@ class Encoder(Protocol[Seen]):
     def describe(self) -> str:
         """Itself, for people; what others have taught it must be said."""
 
+    def whitened(self, shrink: float) -> "Encoder[Seen]":
+        """The same, its whitening by the known classes shrunk by so much; itself where it whitens nothing."""
+
     def check_images(self, images: Sequence[Seen]) -> None:
         """Refuse images that were read, by somebody else, otherwise than it reads them."""
 

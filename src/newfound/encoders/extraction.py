@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
@@ -31,6 +32,9 @@ AUGMENTED = 2
 CHUNK = 32
 """Images that a pretrained network looks at together, and at most so many are lost when it is interrupted."""
 
+JOINED = 1024
+"""Images whose features are joined at once, where several networks look side by side."""
+
 VIEW = "cut"
 
 
@@ -45,9 +49,11 @@ def extract_features(
 
     Files are read and decoded by threads while the network looks at earlier ones; only some are in memory at a time. An
     image that was seen before, under whatever name, is not decoded again: an interrupted call loses one chunk.
-    `progress` is told how many are done.
+    `progress` is told how many are done. What each of several networks side by side says is kept by itself.
     """
-    store = Store(cache.root() / "features" / f"{backbone.digest}-{VIEW}-{AUGMENTED}", 1 + AUGMENTED, backbone.dim)
+    if len(backbone.parts) > 1:
+        return extract_beside(listing, backbone, device=device, progress=progress)
+    store = open_store(backbone)
     eye = backbone.to(accelerator(device).device).folded()
     keys: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
@@ -95,6 +101,31 @@ def find_all(store: Store, keys: Sequence[bytes]) -> Int[Tensor, " n"]:
             "missing is computed anew."
         )
     return places
+
+
+def extract_beside(
+    listing: Listing, backbone: PretrainedBackbone, *, device: str, progress: Callable[[int], None]
+) -> FeatureImages:
+    """What several networks say side by side: each looks by itself, and unit features are joined."""
+    seen: list[FeatureImages] = []
+    for number, part in enumerate(backbone.parts):
+
+        def share(done: int, number: int = number) -> None:
+            progress((number * len(listing) + done) // len(backbone.parts))
+
+        seen.append(extract_features(seen[-1].listing if seen else listing, part, device=device, progress=share))
+    keys = seen[-1].keys  # a file that vanished meanwhile is in the last alone not
+    store = open_store(backbone)
+    new = [key for key in dict.fromkeys(keys) if key not in store]
+    for start in range(0, len(new), JOINED):
+        some = new[start : start + JOINED]
+        store.add(some, torch.cat([F.normalize(images.records_of(some), dim=2) for images in seen], 2))
+    return FeatureImages(seen[-1].listing, store.open(), find_all(store, keys), keys)
+
+
+def open_store(backbone: PretrainedBackbone) -> Store:
+    """Where what a backbone says is kept."""
+    return Store(cache.root() / "features" / f"{backbone.digest}-{VIEW}-{AUGMENTED}", 1 + AUGMENTED, backbone.dim)
 
 
 def key(content: bytes, box: Box | None) -> bytes:

@@ -1,7 +1,7 @@
 """FeatureEncoder: a pretrained network looks, and an adapter learns from its features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NoReturn, final
 
@@ -19,6 +19,7 @@ from newfound.encoders.base import Choices
 from newfound.encoders.extraction import extract_features
 from newfound.encoders.statistics import fit_statistics, refit_axes, sample_features, unsupervised_model
 from newfound.errors import InputError
+from newfound.functional.axes import SHRINK
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.networks.model import Model
 from newfound.networks.pretrained import PretrainedBackbone
@@ -37,6 +38,7 @@ class FeatureEncoder:
 
     backbone: PretrainedBackbone
     device: str = "auto"
+    shrink: float = SHRINK  # of the known classes' covariance, which whitens
 
     default_method: ClassVar[str] = "pairs+spacing:aligned"  # such features hardly differ between views
     calibration: ClassVar[Calibration] = Calibration(right=Logistic(6.7, -0.7), new=Logistic(6.2, 0.9))
@@ -54,6 +56,10 @@ class FeatureEncoder:
     def describe(self) -> str:
         """Who taught it, and what it sees."""
         return f"{self.name}, pretrained on other images, seen at {self.size} pixels"
+
+    def whitened(self, shrink: float) -> "FeatureEncoder":
+        """With another shrinkage; 0 stands for none that was chosen."""
+        return replace(self, shrink=shrink) if shrink else self
 
     def check_images(self, images: Sequence[Collection]) -> None:
         """Refuse images in memory: it looks at files, as large as they are."""
@@ -113,7 +119,7 @@ class FeatureEncoder:
         """With axes of the images at hand."""
         if model is None:
             return unsupervised_model(unlabelled, self.backbone, seed)
-        return refit_axes(model, unlabelled, labelled, seed)
+        return refit_axes(model, unlabelled, labelled, seed, self.shrink)
 
     def aim_for_counting(
         self, model: Model, unlabelled: FeatureImages, labelled: FeatureImages | None, seed: int

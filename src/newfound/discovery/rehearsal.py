@@ -1,0 +1,290 @@
+"""Rehearsal: known classes are hidden for a moment, so that they say how new ones are best found, and how well.
+
+Known classes are the one place where somebody's own images have a truth. That of unlabelled images is never seen here.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from newfound import methods
+from newfound.console import Progress, silent
+from newfound.data.collection import Collection
+from newfound.data.features import FeatureDataset, FeatureImages
+from newfound.discovery.find import plan_training, state_problem
+from newfound.discovery.reading import read, read_shifted
+from newfound.discovery.settings import AUTO, KMEANS, NO, SHIFT, Run, StageOne
+from newfound.encoders import Encoder
+from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.known import KnownPoints
+from newfound.encoders.statistics import add_head
+from newfound.functional.axes import FEW, SHRINK, Axes, axes, moments, power_normalised
+from newfound.functional.geometry import covariance, means
+from newfound.functional.metrics import gcd_accuracy
+from newfound.functional.rehearsal import (
+    ENOUGH,
+    FEWEST,
+    Expected,
+    Hiding,
+    Rehearsal,
+    Trial,
+    Way,
+    choose,
+    expect,
+    hide,
+    tabulate,
+)
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import Model, Pretrained, Statistics
+from newfound.training.loop import Learner
+from newfound.training.train import train
+from newfound.types import generator, seeded
+
+log = logging.getLogger("newfound")
+
+HIDINGS, DEAR = 10, 3
+"""How often classes are hidden to choose, and on how many of these what is trained is tried."""
+
+REPORTED = 5
+"""How often they are hidden, otherwise, to say what is to be expected: all of them, and half of them."""
+
+SHRINKS = (SHRINK, 1.0)
+"""How much the known classes' covariance may be shrunk, the default first. Not by more: with half of the classes hidden
+it is known less well than in earnest, and more would seem better than it is.
+"""
+
+MAIN, SAMPLE = 256, 3000
+"""Directions that hold nearly all of features, and images that they are taken from: quicker to turn and whiten."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Features of known classes on which hidings are played, along their main directions."""
+
+    images: FeatureImages
+    labels: Int[Tensor, " n"]
+    x: Float[Tensor, "n main"]  # power-normalised, along the main directions
+    main: Axes
+    encoder: FeatureEncoder
+
+    @staticmethod
+    def of(images: FeatureImages, encoder: FeatureEncoder) -> "Stage":
+        """Those of labelled images."""
+        x, labels = power_normalised(images.features()), images.listing.labels
+        some = torch.randperm(len(x), generator=generator("main directions"))[:SAMPLE]
+        main = axes(moments(x[some]), MAIN)
+        return Stage(images, labels, (x.double() - main.centre) @ main.matrix, main, encoder)
+
+    def hidings(self, purpose: str, number: int, seed: int, *, mixed: bool = True, part: int = 1) -> list[Hiding]:
+        """So many, of all classes or of one in `part`; none where too few classes are known."""
+        return [*filter(None, (self._hide(part, mixed, seed, "rehearsal", purpose, turn) for turn in range(number)))]
+
+    def _hide(self, part: int, mixed: bool, *key: int | str) -> Hiding | None:
+        classes = int(self.labels.max()) + 1
+        some = torch.randperm(classes, generator=generator(*key, "part"))[: -(-classes // part)]
+        rows = torch.isin(self.labels, some).nonzero()[:, 0]
+        found = hide(self.labels[rows].unique(return_inverse=True)[1], *key, mixed=mixed)
+        return found and found._replace(labelled=rows[found.labelled], pile=rows[found.pile])
+
+    def place(self, hiding: Hiding, shrink: float) -> Axes:
+        """Axes, along the main directions, that know the kept classes alone."""
+        told, pile = self.x[hiding.labelled], self.x[hiding.pile]
+        centres, _ = means(told, hiding.labels, hiding.known)
+        share = shrink * self.x.shape[1] / len(self.main.centre)  # of the mean over all directions, as everywhere
+        return axes(moments(torch.cat([told, pile])), FEW, covariance(told, hiding.labels, centres), share)
+
+    def latents(self, hiding: Hiding, shrink: float) -> tuple[Float[Tensor, "m dim"], Float[Tensor, "n dim"]]:
+        """Latents of labelled and of unlabelled images before anything is trained."""
+        found = self.place(hiding, shrink)
+        told, pile = (F.normalize((self.x[rows] - found.centre) @ found.matrix, dim=1).float() for rows in hiding[:3:2])
+        return told, pile
+
+    def trained(
+        self, hiding: Hiding, shrink: float, method: str, seed: int
+    ) -> tuple[Float[Tensor, "m dim"], Float[Tensor, "n dim"]]:
+        """The same once a method has been trained, as `find` does it."""
+        found = self.place(hiding, shrink)
+        whole = Axes(self.main.centre + self.main.matrix @ found.centre, self.main.matrix @ found.matrix)
+        with seeded(seed, "adapter"):
+            adapter = Adapter(*whole.matrix.shape)
+        adapter.aim(whole)
+        x = power_normalised(self.images.records[self.images.places[hiding.labelled], 0].float())
+        statistics = Statistics.of(x, hiding.labels, hiding.known)
+        names = tuple(map(str, range(hiding.known)))
+        bare = Model(adapter, self.encoder.size, 3, names, pretrained=Pretrained(self.encoder.backbone, statistics))
+        model = add_head(bare, adapter, statistics)
+        rows = torch.cat([hiding.labelled, hiding.pile])
+        labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
+        problem = state_problem(model, hiding.hidden, True, len(rows), mixed=True)
+        with seeded(seed, "method"):
+            built = methods.parse(method).build(problem, model)
+        training = plan_training(Run(method=method), self.images)
+        learner = Learner(adapter, built, training.trains)
+        data = FeatureDataset(self.images.records, labels, self.images.places[rows])
+        after = train(learner, data, training, seed, device=self.encoder.device).after
+        return after.labelled, after.unlabelled
+
+    @staticmethod
+    def score(
+        hiding: Hiding,
+        told: Float[Tensor, "m dim"],
+        pile: Float[Tensor, "n dim"],
+        reading: str,
+        seed: int,
+        *,
+        mixed: bool = True,
+    ) -> float:
+        """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes."""
+        known = KnownPoints(
+            F.normalize(told, dim=1), hiding.labels, torch.bincount(hiding.labels, minlength=hiding.known)
+        )
+        z, held = F.normalize(pile, dim=1), known if mixed else None
+        if reading == SHIFT:
+            found = read_shifted(z, hiding.hidden, held, seed)
+        else:
+            found = read(z, hiding.hidden, None if held is None else held.sums(), seed)
+        return gcd_accuracy(hiding.truth, found.assignment, hiding.known if mixed else 0).all
+
+
+def default_way(encoder: Encoder) -> Way:
+    """What is done where nothing was rehearsed."""
+    return Way(encoder.name, SHRINK if isinstance(encoder, FeatureEncoder) else 0.0, encoder.default_method, KMEANS)
+
+
+def plain_way(name: str) -> Way:
+    """The simplest way of a pretrained network: what others are compared with."""
+    return Way(name, SHRINK, "kmeans", KMEANS)
+
+
+def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress: Progress = silent) -> Rehearsal:
+    """Try every way of one backbone on known classes that are hidden, and say what the best would give.
+
+    What it costs is a matter of images alone, at most 1500 of either kind a hiding, never of a clock: the same images
+    and seed give the same choice.
+    """
+    stage = Stage.of(images, encoder)
+    known = len(images.listing.classes)
+    hidings = stage.hidings("choose", HIDINGS, seed)
+    if not hidings:
+        return Rehearsal(known, 0, why=too_few(known))
+    default = default_way(encoder)
+    scores: dict[Way, list[float]] = {}
+    for turn, hiding in enumerate(hidings):
+        for way, score in _try(stage, hiding, default, dear=turn < DEAR, seed=seed):
+            scores.setdefault(way, []).append(score)
+        progress("rehearse", len(hidings), {"epoch": float(turn + 1)})
+    trials = tuple(Trial(way, tuple(theirs)) for way, theirs in scores.items())
+    found = Rehearsal(known, hidings[0].hidden, trials=trials)
+    taken = choose(trials, plain_way(encoder.name))
+    return found._replace(mixed=_report(stage, taken, seed, mixed=True), alone=_report(stage, taken, seed, mixed=False))
+
+
+def _try(stage: Stage, hiding: Hiding, default: Way, *, dear: bool, seed: int) -> Iterator[tuple[Way, float]]:
+    """Every way of a backbone on one hiding."""
+    for shrink in SHRINKS:
+        told, pile = stage.latents(hiding, shrink)
+        for reading in (KMEANS, SHIFT):
+            way = Way(default.backbone, shrink, "kmeans", reading)
+            yield way, stage.score(hiding, told, pile, reading, seed)
+    if dear:
+        told, pile = stage.trained(hiding, SHRINK, default.method, seed)
+        for reading in (KMEANS, SHIFT):
+            way = Way(default.backbone, SHRINK, default.method, reading)
+            yield way, stage.score(hiding, told, pile, reading, seed)
+
+
+def _report(stage: Stage, way: Way, seed: int, *, mixed: bool) -> Expected | None:
+    """What a way gives on other hidings than it was chosen on, of all the known classes and of half of them."""
+    scores, classes = [], []
+    for part in (1, 2):
+        for hiding in stage.hidings(f"report {part}", REPORTED, seed, mixed=mixed, part=part):
+            if way.method == "kmeans":
+                told, pile = stage.latents(hiding, way.shrink)
+            else:
+                told, pile = stage.trained(hiding, way.shrink, way.method, seed)
+            scores.append(stage.score(hiding, told, pile, way.reading, seed, mixed=mixed))
+            classes.append(hiding.hidden + (hiding.known if mixed else 0))
+    return expect(scores, classes)
+
+
+def too_few(known: int) -> str:
+    """Why nothing was rehearsed."""
+    return f"rehearsing needs {FEWEST} known classes of {ENOUGH} images or more, and found {known} known ones"
+
+
+def rehearse_known(
+    encoder: Encoder,
+    labelled: Collection,
+    eyes: Rehearsal | None,
+    stage: StageOne,
+    seed: int,
+    progress: Progress = silent,
+) -> Rehearsal | None:
+    """What known classes tell, hidden; None where nobody wants to know. `eyes` is what backbones were compared by."""
+    if stage.rehearse == NO:
+        return None
+    if isinstance(encoder, FeatureEncoder) and isinstance(labelled, FeatureImages):
+        found = rehearse(labelled, encoder, seed, progress)
+        return found if eyes is None else found._replace(eyes=eyes.eyes)
+    known = len(labelled.listing.classes)
+    return eyes or Rehearsal(known, 0, why=f"{encoder.name} learns all known classes, so none is left to be new to it")
+
+
+class Settled(NamedTuple):
+    """What a rehearsal decided, under what somebody asked for."""
+
+    run: Run
+    way: Way
+    told: str  # the rehearsal, for people
+    expected: Expected | None = None  # accuracy; None where nothing is known of it
+
+
+def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settled:
+    """Take the best of what a model's rehearsal tried; whatever was asked for stays as it is.
+
+    `given` says that the model came from elsewhere, its rehearsal with it.
+    """
+    found, default = model.rehearsal, default_way(encoder)
+    if found is None or not found.trials:
+        why = found.why if found is not None else "the model has none" if given else ""
+        if why:
+            log.info(f"No rehearsal: {why}. What nobody chose is as by default.")
+        return Settled(asked.suited(default.method), default, f"none: {why}" if why else "")
+
+    def allowed(way: Way) -> bool:
+        trains = asked.epochs is not None or asked.rate is not None
+        return (
+            asked.method in (AUTO, way.method)
+            and asked.read_by in (AUTO, way.reading)
+            and not (trains and asked.method == AUTO and way.method == "kmeans")
+        )
+
+    way = choose(found.trials, plain_way(encoder.name), allowed)
+    run = asked.suited(way.method)
+    run = replace(run, read_by=way.reading) if run.read_by == AUTO else run
+    way = way._replace(method=run.method, reading=run.read_by)
+    for line in describe(found, way):
+        log.info(line)
+    expected = expect_of(found, way, mixed=asked.mixed)
+    return Settled(run, way, "; ".join(describe(found, way)), expected)
+
+
+def expect_of(found: Rehearsal, way: Way, *, mixed: bool) -> Expected | None:
+    """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried."""
+    if way == choose(found.trials, plain_way(way.backbone)):
+        return found.mixed if mixed else found.alone
+    tried = next((trial for trial in found.trials if trial.way == way), None)
+    return None if tried is None or not mixed else expect(tried.scores, [found.known] * len(tried.scores))
+
+
+def describe(found: Rehearsal, taken: Way) -> list[str]:
+    """The table of a rehearsal, a line each."""
+    lines = [f"Rehearsal on {found.hidden} of {found.known} known classes at a time, hidden (mean accuracy, %)"]
+    rows = tabulate(found, taken)
+    return lines + [f"{100 * mean:5.1f}  {way}{'  ← taken' if mine else ''}" for way, mean, mine in rows]

@@ -1,0 +1,269 @@
+"""Known classes are hidden, on features that nobody extracted and on real drawings."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from newfound import discover, pretrain
+from newfound.data.features import FeatureImages
+from newfound.discovery import eyes, rehearsal
+from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
+from newfound.discovery.rehearsal import Stage, expect_of, plain_way, rehearse, rehearse_known, settle
+from newfound.discovery.settings import KMEANS, NO, SHIFT, YES, Run, StageOne
+from newfound.encoders.choose import choose_encoder
+from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.statistics import fit_statistics
+from newfound.errors import InputError
+from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way, choose
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import Model
+from newfound.networks.pretrained import LITE, LITES, trunk
+from newfound.networks.resnet import OWN
+from tests.data.pictures import write_doodles
+from tests.encoders.features import embedded
+
+STAGE = StageOne(backbone=LITE, size=64)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return FeatureEncoder(trunk(size=64), "cpu")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Fewer hidings, none of them trained on."""
+    monkeypatch.setattr(rehearsal, "HIDINGS", 3)
+    monkeypatch.setattr(rehearsal, "REPORTED", 2)
+    monkeypatch.setattr(rehearsal, "DEAR", 0)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Drawings of six known kinds and of three others, and a cache of their own."""
+    root = tmp_path_factory.mktemp("files")
+    write_doodles(root / "known", range(6), each=8, scale=4)
+    write_doodles(root / "few", range(3), each=8, scale=4)
+    write_doodles(root / "new", range(6, 9), each=8, scale=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEWFOUND_CACHE", str(root / "cache"))
+        yield root
+
+
+def test_what_kept_classes_are_placed_by_knows_nothing_of_the_hidden(encoder):
+    images = embedded("laws", range(8))
+    stage = Stage.of(images, encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    told, pile = stage.latents(hiding, 3.0)
+    shuffled = hiding._replace(truth=hiding.truth.flip(0))
+    assert all(map(torch.equal, stage.latents(shuffled, 3.0), (told, pile)))
+    assert (told.shape[0], pile.shape[0]) == (len(hiding.labelled), len(hiding.pile))
+    assert stage.score(hiding, told, pile, KMEANS, 0) > 0.9
+
+
+def test_a_rehearsal_is_a_function_of_images_and_seed(encoder, quick):
+    images = embedded("same", range(6), strong=0.6)
+    first = rehearse(images, encoder, 0)
+    assert rehearse(images, encoder, 0) == first
+    assert rehearse(images, encoder, 1) != first
+    assert {trial.way for trial in first.trials} == {
+        Way(LITE, shrink, "kmeans", reading) for shrink in rehearsal.SHRINKS for reading in (KMEANS, SHIFT)
+    }
+    assert (first.known, first.hidden, first.why) == (6, 3, "")
+    assert first.mixed.least <= first.mixed.accuracy <= first.mixed.most
+
+
+def test_what_is_trained_is_tried_as_find_trains_it(encoder, quick, monkeypatch):
+    monkeypatch.setattr(rehearsal, "DEAR", 1)
+    monkeypatch.setattr(rehearsal, "HIDINGS", 1)
+    found = rehearse(embedded("trained", range(6)), encoder, 0)
+    trained = [trial for trial in found.trials if trial.way.method == encoder.default_method]
+    assert [trial.way.reading for trial in trained] == [KMEANS, SHIFT]
+    assert all(len(trial.scores) == 1 and trial.scores[0] > 0.5 for trial in trained)
+
+
+def test_expectations_come_from_other_hidings_than_the_choice(encoder, quick):
+    stage = Stage.of(embedded("apart", range(8)), encoder)
+    chosen, reported = (stage.hidings(purpose, 3, 0) for purpose in ("choose", "report 1"))
+    assert all(a.pile.tolist() != b.pile.tolist() for a in chosen for b in reported)
+
+
+def test_half_of_the_classes_can_take_part(encoder):
+    stage = Stage.of(embedded("half", range(10)), encoder)
+    (hiding,) = stage.hidings("report", 1, 0, part=2)
+    labels = stage.labels[torch.cat([hiding.labelled, hiding.pile])]
+    assert len(labels.unique()) == hiding.known + hiding.hidden == 5
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (8, 8, 8, 2)])
+def test_with_too_few_known_classes_nothing_is_rehearsed_and_it_is_said(encoder, caplog, sizes):
+    images = embedded("few", range(len(sizes)), each=8)
+    rows = torch.cat([(images.listing.labels == label).nonzero()[:n, 0] for label, n in enumerate(sizes)])
+    images = FeatureImages(
+        images.listing.pick(rows), images.records, images.places[rows], tuple(images.keys[row] for row in rows.tolist())
+    )
+    found = rehearse(images, encoder, 0)
+    assert found.trials == ()
+    assert "needs 4 known classes" in found.why
+    model = replace(fit_statistics(images, encoder.backbone), rehearsal=found)
+    with caplog.at_level("INFO", "newfound"):
+        settled = settle(model, encoder, Run(), given=False)
+    assert settled.run == Run().suited(encoder.default_method)
+    assert "No rehearsal: rehearsing needs 4 known classes" in caplog.text
+
+
+def made(*trials, **more):
+    """A model with a rehearsal, and nothing else that matters here."""
+    return Model(Adapter(4, 2), 64, 3, ("a", "b", "c", "d"), rehearsal=Rehearsal(4, 2, trials=trials, **more))
+
+
+PLAIN = plain_way(LITE)
+SHIFTED = PLAIN._replace(reading=SHIFT)
+TRAINED = PLAIN._replace(method="pairs+spacing:aligned")
+TRIALS = Trial(PLAIN, (0.5,) * 4), Trial(SHIFTED, (0.6,) * 4), Trial(TRAINED, (0.55,) * 4)
+
+
+def test_the_best_way_is_taken_and_what_was_asked_for_stays(encoder):
+    model = made(*TRIALS)
+
+    def taken(**asked):
+        run = settle(model, encoder, Run(**asked), given=True).run
+        return run.method, run.read_by
+
+    assert taken() == ("kmeans", SHIFT)
+    assert taken(read_by=KMEANS) == (TRAINED.method, KMEANS)
+    assert taken(method="kmeans", read_by=KMEANS) == ("kmeans", KMEANS)
+    assert taken(method=TRAINED.method) == (TRAINED.method, KMEANS)
+    assert taken(epochs=3) == (TRAINED.method, KMEANS)  # who asks for epochs wants to train
+    assert taken(method="uno") == ("uno", KMEANS)
+
+
+def test_the_table_is_told_with_what_was_taken(encoder, caplog):
+    with caplog.at_level("INFO", "newfound"):
+        settled = settle(made(*TRIALS), encoder, Run(), given=True)
+    assert "Rehearsal on 2 of 4 known classes at a time, hidden" in caplog.text
+    assert f" 60.0  {LITE}, mean-shift, shrunk by 3  ← taken" in caplog.text
+    assert caplog.text.count("taken") == settled.told.count("taken") == 1
+
+
+def test_an_expectation_is_that_of_the_way_which_is_used():
+    mixed, alone = Expected(0.6, 0.5, 0.7, 4, 0.1), Expected(0.8, 0.7, 0.9, 2, 0.1)
+    found = made(*TRIALS, mixed=mixed, alone=alone).rehearsal
+    assert expect_of(found, SHIFTED, mixed=True) == mixed
+    assert expect_of(found, SHIFTED, mixed=False) == alone
+    assert expect_of(found, PLAIN, mixed=True).accuracy == pytest.approx(0.5)
+    assert expect_of(found, PLAIN, mixed=False) is None
+    assert expect_of(found, PLAIN._replace(method="uno"), mixed=True) is None
+
+
+def test_nobody_rehearses_who_does_not_want_to(encoder):
+    assert rehearse_known(encoder, embedded("no", range(6)), None, StageOne(rehearse=NO), 0) is None
+
+
+def test_a_network_that_learns_all_known_classes_cannot_rehearse(place):
+    own = choose_encoder(StageOne(backbone=OWN), None, [], labelled=True, device="cpu")
+    found = rehearse_known(own, embedded("own", range(6)), None, StageOne(), 0)
+    assert "learns all known classes" in found.why
+
+
+def test_one_stage_and_two_take_the_same_way_and_keep_it(place, quick):
+    model = pretrain(place / "known", output=place / "model", stage=STAGE)
+    single = discover(known=place / "known", unlabelled=place / "new", classes=3, stage=STAGE, run=Run(device="cpu"))
+    double = discover(model=place / "model", unlabelled=place / "new", classes=3, run=Run(device="cpu"))
+    assert single.found.model.rehearsal == double.found.model.rehearsal == model.rehearsal is not None
+    assert single.facts["rehearsal"] == double.facts["rehearsal"]
+    assert single.facts["method"] == double.facts["method"]
+    assert single.facts["expected accuracy"] == double.facts["expected accuracy"]
+    about = json.loads((place / "model" / "model.json").read_text())
+    assert about["rehearsal"]["trials"]
+
+
+def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path):
+    asked = {"known": place / "known", "classes": 3, "stage": STAGE, "run": Run(device="cpu")}
+    right = discover(unlabelled=place / "new", truth=True, **asked)
+    for number, file in enumerate(sorted((place / "new").rglob("*.png"))):  # the same images under other classes
+        target = tmp_path / "new" / f"kind {number % 3}" / f"{number}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    wrong = discover(unlabelled=tmp_path / "new", truth=True, **asked)
+    assert right.found.model.rehearsal == wrong.found.model.rehearsal
+    assert right.facts["rehearsal"] == wrong.facts["rehearsal"]
+
+
+def test_killed_while_it_rehearses_and_resumed_it_leaves_the_same(place, quick, tmp_path, monkeypatch):
+    asked = {"known": place / "known", "unlabelled": place / "new", "classes": 3, "stage": STAGE}
+    asked |= {"run": Run(device="cpu"), "command": "same"}
+    discover(output=tmp_path / "whole", **asked)
+
+    def stop(stage, epochs, row):
+        if stage == "rehearse" and row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        discover(output=tmp_path / "killed", progress=stop, **asked)
+    discover(output=tmp_path / "killed", resume=True, **asked)
+    for name in ("assignments.csv", "classes.csv", "model/model.json", "model/model.safetensors"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_to_ask_for_a_rehearsal_where_there_is_none_is_refused(place, tmp_path):
+    pretrain(place / "few", output=tmp_path / "model", stage=replace(STAGE, rehearse=NO))
+    with pytest.raises(InputError, match="the model has no rehearsal"):
+        discover(model=tmp_path / "model", unlabelled=place / "new", classes=2, stage=StageOne(rehearse=YES))
+    with pytest.raises(InputError, match="none are known"):
+        discover(unlabelled=place / "new", classes=2, stage=StageOne(rehearse=YES))
+    with pytest.raises(InputError, match="--rehearse is maybe"):
+        StageOne(rehearse="maybe")
+
+
+def test_backbones_are_rivals_only_where_nobody_has_chosen(encoder):
+    assert rival_names(encoder, StageOne()) == [*eyes.SEEN]
+    assert eyes.SEEN[:2] == (LITE, [*LITES][-1])
+    for chosen in (STAGE, StageOne(rehearse=NO), StageOne(width=8), StageOne(size=32)):
+        assert rival_names(encoder, chosen) == [LITE]
+
+
+def test_some_images_of_each_class_are_looked_at():
+    labels = torch.arange(4).repeat_interleave(torch.tensor([300, 300, 300, 5]))
+    rows = pick_some(labels, 0)
+    assert torch.bincount(labels[rows]).tolist() == [50, 50, 50, 5]
+    assert torch.equal(rows, pick_some(labels, 0))
+    many = torch.arange(100).repeat_interleave(100)
+    assert len(many[pick_some(many, 0)].unique()) == eyes.CLASSES
+    assert len(pick_some(many, 0)) == eyes.LOOKED
+
+
+def test_classes_are_counted_anew_among_some_images():
+    images = embedded("anew", range(4))
+    some = relabel(images.listing.pick((images.listing.labels != 1).nonzero()[:, 0]))
+    assert some.classes == ("kind 0", "kind 2", "kind 3")
+    assert some.labels.unique().tolist() == [0, 1, 2]
+
+
+def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monkeypatch):
+    from newfound.data.listing import list_images
+
+    listed, taught = list_images(place / "known", labelled=True), StageOne()
+    own = choose_encoder(replace(taught, backbone=OWN), None, [], labelled=True, device="cpu")
+    monkeypatch.setattr(eyes, "SEEN", (LITE,))
+    monkeypatch.setattr(eyes, "LEARNT", 1)
+    monkeypatch.setitem(LITES, LITE, 64)
+    found = choose_eyes(own, taught, listed, 0, "cpu")
+    assert {trial.way.backbone for trial in found.rehearsal.eyes} == {LITE, OWN}
+    means = {trial.way.backbone: trial.mean for trial in found.rehearsal.eyes if trial.way.reading == KMEANS}
+    assert found.encoder.name == found.stage.backbone == max(means, key=means.get)
+
+
+def test_images_in_memory_leave_no_choice(encoder):
+    assert choose_eyes(encoder, StageOne(), None, 0, "cpu").rehearsal is None
+
+
+def test_our_own_network_stays_where_it_is_better():
+    own = Trial(Way(OWN, 0.0, "spacing", KMEANS), (0.7, 0.8))
+    eye = Trial(PLAIN, (0.6, 0.7, 0.9))
+    assert eyes.choose_by((own, eye), choose_encoder(StageOne(backbone=OWN), None, [], labelled=True)).backbone == OWN
+    worse = own._replace(scores=(0.4, 0.5))
+    assert eyes.choose_by((worse, eye), choose_encoder(StageOne(backbone=OWN), None, [], labelled=True)) == PLAIN
+    assert choose((worse, eye), PLAIN) == PLAIN
