@@ -174,9 +174,9 @@ def check_tensors(tensors: Mapping[str, Tensor], schema: Mapping[str, Axes], len
             needs(not distinct or len(tensor.unique()) == tensor.numel(), name, "doubled", "each number once")
 
 
-def check_finite(tensor: Tensor, name: str) -> None:
+def check_finite(tensor: Tensor, name: str, needed: str = "numbers") -> None:
     """Refuse NaN and ∞."""
-    needs(not tensor.is_floating_point() or bool(tensor.isfinite().all()), name, "NaN or infinite", "numbers")
+    needs(not tensor.is_floating_point() or bool(tensor.isfinite().all()), name, "NaN or infinite", needed)
 
 
 def read_json(path: Path, mend: str) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def check_run(folder):
     assert isinstance(found.clusters.unit, bool)
     assert {*found.known} <= {*KNOWN}
     assert found.truth is None or len(found.truth) == n
-    assert all(0 <= row < n and 0 <= other < n != row for row, other in found.duplicates.items())
+    assert all(0 <= row < n and 0 <= other < n and row != other for row, other in found.duplicates.items())
     assert all(0 <= row < n and image.dtype == torch.uint8 for row, image in found.thumbnails.items())
     assert all(box is None or (math.isfinite(sum(box)) and min(box[2:]) >= 0) for box in found.listing.boxes)
     assert all(isinstance(name, str) for name in (*found.listing.names, *found.listing.groups, *found.facts.values()))

@@ -227,7 +227,7 @@ inside. Means of features can still tell something of the images they are of: sh
 def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Model:
     """The model that a folder's words and tensors make, once they fit each other."""
     for name, tensor in tensors.items():
-        check_finite(tensor, name)
+        check_finite(tensor, name, "numbers; others give NaN or infinite features")
     backbone = _backbone(about["backbone"], _below("backbone.", tensors))
     known, lengths = len(about["classes"]), {"classes": len(about["classes"]), "dimensions": backbone.dim}
     head = None
