@@ -53,6 +53,7 @@ ADAPTER = record(
 )
 CHANCE = row(number(), number())  # of a Logistic
 COLOURS = each(number(), 3)
+NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)}
 TRIALS = each(
     record({"backbone": text, "shrink": number(0), "method": text, "reading": text, "scores": each(number(0, 1))})
 )
@@ -65,9 +66,7 @@ PLAIN = record(
         "classes": each(text, distinct=True),
         "similarity": OURS,
         "trust": record({"right": CHANCE, "new": CHANCE}),
-        "trunk": record(
-            {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)},
-        ),
+        "trunk": record(NETWORK | {"parts": each(record(NETWORK))}, optional=("parts",)),
         "rehearsal": record(
             {
                 "known": whole(),
