@@ -1,4 +1,7 @@
-"""Model: all that stage one leaves behind, and the folder it travels in."""
+"""Model: all that stage one leaves behind, and the folder it travels in.
+
+Long, for what each file of that folder must hold stands beside what reads it.
+"""
 
 import copy
 import json
