@@ -3,11 +3,11 @@
     python scripts/choose_duplicates.py CIFAR
 
 Three sets: all embedded drawings, Debian's clip art (its 1378 stars apart: see decision 12) and CIFAR-10's test images.
-Of every fifth picture one copy is made: shifted, recompressed, resized, or all of these. Bounds were chosen on the even
-half of the originals; what counts is the odd half. A pair is right where both come of one original, where the originals
-are equal to the pixel, or but for their size (no pixel of copies 64 wide differs by more than 16 of 256), and where
-they are one clip under one file name in two folders. Every other pair is counted as wrong, whatever it shows, and named
-in the results.
+Of every fifth picture one copy is made: shifted, recompressed, resized, or all of these. Bounds were tried on
+even originals and on odd ones that are not measured here (decision 12 says where not); the odd part is reported.
+A pair is right where both come of one original, where the originals are equal to the pixel, or but for their size (no
+pixel of copies 64 wide differs by more than 16 of 256), and where they are one clip under one file name in two
+folders. Every other pair is counted as wrong, whatever it shows, and named in the results.
 """
 
 import hashlib

@@ -452,7 +452,8 @@ def test_three_hundred_classes_of_long_names_fit_a_screen_with_kind_and_size():
 
 
 def test_typical_images_of_the_report_are_sure_and_others_doubtful(made):
-    copies = {row: torch.zeros(1, 4, 4, dtype=torch.uint8) for row in range(44)}
+    some = [0, 10, 20, 30, 40, 41, 42, 43]  # one of each class, and those that lie between
+    copies = {row: torch.zeros(1, 4, 4, dtype=torch.uint8) for row in some}
     shown = page(Discovery(replace(made.found, thumbnails=copies)).classes)
     kinds = dict(zip(made.assignments()["path"], made.assignments()["kind"], strict=True))
     assert {kinds[image.name] for each in shown.classes for image in each.exemplars} == {"known", "new"}
