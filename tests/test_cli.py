@@ -57,7 +57,8 @@ def two_stage(output):
 def test_a_run_folder_is_enough_for_a_person_who_never_opens_python(place):
     files = {path.name for path in (place / "run").iterdir()}
     tables = {"assignments.csv", "classes.csv", "metrics.csv", "config.toml", "log.txt", "report.html"}
-    assert files == tables | {"model", "discovery.json", "discovery.safetensors", "trace.safetensors"}
+    measured = {"model", "discovery.json", "discovery.safetensors", "trace.safetensors"}
+    assert files == tables | measured | {".edits.jsonl.lock"}  # which whoever edits holds
     assignments = pd.read_csv(place / "run" / "assignments.csv")
     assert list(assignments) == [*SAID, "identified_by", "duplicate_of"]
     assert len(assignments) == len(NOVEL) * EACH

@@ -8,6 +8,10 @@ class InputError(ValueError):
     """Something a person gave us cannot be used. Says what was found, what was needed, what to do."""
 
 
+class NoRoomError(InputError):
+    """A disk is full."""
+
+
 def choices(word: object, possible: Iterable[str]) -> str:
     """The words that would have worked, for an error about one that does not; the nearest is named."""
     words = [*possible]

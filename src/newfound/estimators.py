@@ -139,7 +139,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             method = methods.parse(name, initial=inertia).build(problem, model)
         data = FeatureDataset(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* anchors cannot be equidistant")  # beyond WIDE, as we chose
+            warnings.filterwarnings("ignore", message=".* cannot all lie equally far apart")  # beyond WIDE, as we chose
             return len(train(Learner(model.backbone, method), data, training, seed).history)
 
     def __sklearn_tags__(self) -> Tags:

@@ -14,7 +14,7 @@ from typing import IO
 
 from torch import Tensor
 
-from newfound.errors import InputError, sized
+from newfound.errors import InputError, NoRoomError, sized
 
 ENDING = ".newfound"
 TEMPORARY = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(ENDING)}", re.DOTALL)
@@ -74,7 +74,7 @@ def room_for(path: Path, needed: int | None = None) -> Iterator[None]:
             raise
         free = sized(shutil.disk_usage(path.parent).free)
         wish = f"It needs {sized(needed)}, and {free} are free" if needed else f"{free} are free, and it needs more"
-        raise InputError(
+        raise NoRoomError(
             f"{path} cannot be written: {error.strerror}. {wish}. Make room, then give the same command again."
         ) from error
 

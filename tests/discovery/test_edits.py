@@ -233,7 +233,10 @@ def test_the_number_of_a_class_that_was_undone_is_not_given_to_another(found):
     [
         (Edit("rename", (9,), names=("a",)), r"no class 9; there are 1, 2, 3, 4, 5"),
         (Edit("rename", (FIRST,), names=(" \t",)), "empty name"),
-        (Edit("rename", (FIRST,), names=("cat",)), "another class's name. Take another, or merge"),
+        (
+            Edit("rename", (FIRST,), names=("cat",)),
+            "another class's name, of number 1. Take another; merge",
+        ),
         (Edit("rename", (FIRST,)), "rename of 1 class and 0 images that makes 0 and gives 0 names cannot be"),
         (Edit("rename", (FIRST,), names=("a", "b")), "gives 2 names cannot be"),
         (Edit("split", (FIRST,), parts=((10,), (11,)), made=(6,)), "split of 1 class .* gives 0 names cannot be"),

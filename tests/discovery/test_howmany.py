@@ -140,6 +140,8 @@ def test_features_are_aimed_at_what_is_to_be_counted_and_then_compared_by_direct
     for got, latents in zip(asked["given"], (embed(model, pile), points), strict=False):
         torch.testing.assert_close(got, torch.nn.functional.normalize(latents, dim=1))
     assert torch.equal(asked["given"][2], labels)
+    told = asked["more"].pop("progress")
+    told(1, 2)
     assert asked["more"] == {"most": 100, "seed": 3}
 
 

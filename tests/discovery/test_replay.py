@@ -171,7 +171,7 @@ def test_a_disk_that_fails_leaves_an_edit_unsaid(found, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(OSError, match="No space"), run.together():
+        with pytest.raises(InputError, match="No space"), run.together():
             run.rename(FIRST, "sea pen")
     assert run.classes.names[FIRST] == "new-2"
     with run.together():

@@ -23,14 +23,7 @@ from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import (
-    Calibration,
-    coherent,
-    leave_one_out,
-    log_margin,
-    novelty_score,
-    probability,
-)
+from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
 from newfound.functional.duplicates import group
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
@@ -115,7 +108,7 @@ def _measure(
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     calibration = model.calibration or encoder.calibration
     away = distances(compare(features, unit), clusters.centres)
-    confidence = judge_clusters(away, clusters, calibration, len(recognised))
+    confidence = judge_clusters(away, clusters, calibration)
     threshold = confidence_threshold(confidence, run.unsure)
     duplicates, thumbnails = illustrate(unlabelled, away, clusters, confidence >= threshold)
     return Found(
@@ -217,16 +210,12 @@ def read_clusters(
 
 
 def judge_clusters(
-    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration, known: int
+    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration
 ) -> Float[Tensor, " n"]:
-    """The probability that each image is in the right cluster, where the first are of known classes."""
+    """The probability that each image is in the right cluster."""
     apart = leave_one_out(away, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
-    confidence = probability(log_margin(apart, clusters.assignment, alone), calibration.right)
-    new = torch.arange(len(clusters.centres)) >= known
-    if not known or not new.any():
-        return confidence
-    return coherent(confidence, probability(novelty_score(apart, new), calibration.new), new[clusters.assignment])
+    return probability(log_margin(apart, clusters.assignment, alone), calibration.right)
 
 
 def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:

@@ -18,7 +18,7 @@ from newfound.data.listing import Listing
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
 from newfound.functional import metrics
-from newfound.functional.calibration import coherent, leave_one_out, log_margin, novelty_score, probability
+from newfound.functional.calibration import leave_one_out, log_margin, novelty_score, probability
 from newfound.functional.geometry import distances
 
 UNSURE, ASIDE = -1, -2
@@ -98,8 +98,6 @@ def _judge(now: Classes, away: Float[Tensor, "m centres"], own: Int[Tensor, " m"
     there = new | known
     confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right)
     newness = probability(novelty_score(away[:, there], new[there]), calibration.new)
-    if (new & there).any() and (known & there).any():
-        confidence = coherent(confidence, newness, new[own])
     return Judged(owners[own], confidence, newness, away.gather(1, own[:, None])[:, 0])
 
 

@@ -55,8 +55,7 @@ def extract_features(
         return extract_beside(listing, backbone, device=device, progress=progress)
     store = open_store(backbone)
     eye = backbone.to(accelerator(device).device).folded()
-    keys: dict[int, bytes] = {}
-    reasons: dict[int, str] = {}
+    keys, reasons = dict[int, bytes](), dict[int, str]()
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
 
     def look(row: int) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None] | str:
@@ -88,8 +87,8 @@ def extract_features(
             progress(row + 1 - len(waiting))
         flush()
         progress(len(listing))
-    places = find_all(store, [*keys.values()])
-    return FeatureImages(listing.without(reasons), store.open(), places, tuple(keys.values()))
+    found = tuple(keys.values())
+    return FeatureImages(listing.without(reasons), store.open(), find_all(store, found), found)
 
 
 def find_all(store: Store, keys: Sequence[bytes]) -> Int[Tensor, " n"]:

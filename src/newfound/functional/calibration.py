@@ -58,16 +58,6 @@ def probability(score: Float[Tensor, " n"], line: Logistic) -> Float[Tensor, " n
     return torch.where(score.isinf(), (score > 0).to(score), finite)
 
 
-def coherent(
-    confidence: Float[Tensor, " n"], newness: Float[Tensor, " n"], new: Bool[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    """Confidences that do not contradict what is said of being new: a class is right at most as often as its kind is.
-
-    P(class right) ≤ P(kind right) = newness of a new class, 1 − newness of a known one
-    """
-    return torch.minimum(confidence, torch.where(new, newness, 1 - newness))
-
-
 def log_margin(
     distances: Float[Tensor, "n centres"], own: Int[Tensor, " n"], same: Bool[Tensor, "centres centres"]
 ) -> Float[Tensor, " n"]:

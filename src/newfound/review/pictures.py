@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from newfound.data.decoding import attempt, decode
+from newfound.data.decoding import MEMORY, attempt, decode, open_image, weigh
 from newfound.discovery.found import Found
 
 SIDES = (96, 192, 320)
@@ -93,7 +93,7 @@ class Pictures:
         return result
 
     def _whole(self, content: bytes) -> Picture:
-        with Image.open(io.BytesIO(content)) as image:
+        with open_image(io.BytesIO(content)) as image, MEMORY.take(weigh(image)):
             if image.format in SHOWABLE:
                 image.verify()
                 return Picture(content, SHOWABLE[image.format])

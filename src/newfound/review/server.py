@@ -14,7 +14,7 @@ from numpy import ndarray
 from pydantic import BaseModel, ConfigDict, Field
 
 from newfound.discovery.export import FORMATS
-from newfound.errors import InputError
+from newfound.errors import InputError, NoRoomError
 from newfound.report.page import plotly_script
 from newfound.review import views
 from newfound.review.desk import Desk, StaleError
@@ -22,6 +22,9 @@ from newfound.review.pictures import Picture, Pictures, UnshowableError
 
 PAGE = Path(__file__).with_name("page")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+STATUS = {StaleError: 409, NoRoomError: 503}
+"""How the protocol calls what a person can mend; what is not here is a 422."""
 
 MOST_ROWS, LONGEST = 1_000_000, 200
 
@@ -143,7 +146,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(InputError)
     def refuse(request: Request, error: InputError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 409 if isinstance(error, StaleError) else 422)
+        return JSONResponse({"detail": str(error)}, STATUS.get(type(error), 422))
 
     @app.exception_handler(UnshowableError)
     def miss(request: Request, error: UnshowableError) -> JSONResponse:

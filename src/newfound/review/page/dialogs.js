@@ -43,7 +43,7 @@ function ask(title, body, { wide = false, buttons = [] } = {}) {
     dialog.addEventListener("close", () => {
       dialog.remove();
       if (open === dialog) open = null;
-      if (before?.isConnected) before.focus();
+      if (before?.isConnected && before !== document.body) before.focus();
       else $("#grid").focus();
       resolve(answer);
     });
