@@ -53,8 +53,7 @@ def extract_features(
     """
     if len(backbone.parts) > 1:
         return extract_beside(listing, backbone, device=device, progress=progress)
-    store = open_store(backbone)
-    eye = backbone.to(accelerator(device).device).folded()
+    store, eye = open_store(backbone), backbone.to(accelerator(device).device).folded()
     keys, reasons = dict[int, bytes](), dict[int, str]()
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
 
