@@ -254,10 +254,12 @@ def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monke
     assert {trial.way.backbone for trial in found.rehearsal.eyes} == {LITE, OWN}
     means = {trial.way.backbone: trial.mean for trial in found.rehearsal.eyes if trial.way.reading == KMEANS}
     assert found.encoder.name == found.stage.backbone == max(means, key=means.get)
+    assert found.explain("small-resnet-18, since images are small").startswith(f"{found.encoder.name}, since it told")
 
 
 def test_images_in_memory_leave_no_choice(encoder):
     assert choose_eyes(encoder, StageOne(), None, 0, "cpu").rehearsal is None
+    assert choose_eyes(encoder, StageOne(), None, 0, "cpu").explain("lite0, since …") == "lite0, since …"
 
 
 def test_our_own_network_stays_where_it_is_better():

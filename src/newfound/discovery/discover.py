@@ -53,7 +53,7 @@ def pretrain(
     eyes = choose_eyes(encoder, plan.stage, plan.labelled, seed, device, progress)
     encoder = eyes.encoder
     labelled = encode_source(encoder, plan.labelled, progress)
-    note = f"Backbone: {plan.why}."
+    note = f"Backbone: {eyes.explain(plan.why)}."
     with working(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         keep = _checkpoint(folder)
         rehearsal = rehearse_known(encoder, labelled, eyes.rehearsal, plan.stage, seed, progress)
@@ -106,7 +106,8 @@ def discover(
         eyes = choose_eyes(plan.encoder, plan.stage, plan.labelled, plan.run.seed, plan.run.device, progress)
         plan = replace(plan, encoder=eyes.encoder, stage=eyes.stage, run=plan.asked.suited(eyes.encoder.default_method))
     new, labelled = _encode(plan, progress)
-    about, note = replace(about, truth=plan.read_truth(new), why=plan.why), f"Backbone: {plan.why}."
+    why = eyes.explain(plan.why)
+    about, note = replace(about, truth=plan.read_truth(new), why=why), f"Backbone: {why}."
     with working(output, "discover", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         discovery = Discovery(_carry_out(plan, eyes.rehearsal, new, labelled, about, progress, folder, resume))
         if folder is not None and parallel.first():

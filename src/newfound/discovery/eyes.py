@@ -45,6 +45,12 @@ class Eyes:
     stage: StageOne
     rehearsal: Rehearsal | None
 
+    def explain(self, unseen: str) -> str:
+        """Which backbone, and why; `unseen` says it of the one that would be taken where nothing is tried."""
+        if self.rehearsal is None or not self.rehearsal.eyes:
+            return unseen
+        return f"{self.encoder.name}, since it told hidden known classes apart best, or none did clearly better"
+
 
 def rival_names(encoder: Encoder, stage: StageOne) -> list[str]:
     """The backbones that are tried: the one that would be taken unseen first. It alone where somebody has chosen one,
