@@ -8,7 +8,7 @@ import { store } from "./store.js";
 let open = null;
 let ahead = null; // what was typed between the key that asks for a dialog and its opening
 
-export const busy = () => open !== null;
+export const busy = () => open?.open ?? false; // its close is told a moment after it is closed
 
 export const expecting = () => ahead !== null;
 
