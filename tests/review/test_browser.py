@@ -105,6 +105,11 @@ class Visit:
     def says(self, words: str) -> None:
         """Wait until the page has confirmed something."""
         expect(self.page.locator("#toast")).to_contain_text(words, timeout=8_000)
+        self.rests()
+
+    def rests(self) -> None:
+        """Wait until the grid shows what was said."""
+        expect(self.page.locator("#grid[aria-busy=true]")).to_have_count(0, timeout=8_000)
 
     def key(self, *keys: str) -> None:
         for key in keys:
@@ -112,6 +117,7 @@ class Visit:
 
     def title(self, words: str) -> None:
         expect(self.page.locator("#title")).to_have_text(words, timeout=8_000)
+        self.rests()
 
     def open(self, name: str) -> None:
         self.page.locator(".class", has=self.page.get_by_text(name, exact=True)).first.click()
@@ -125,8 +131,9 @@ class Visit:
                .map(tile => Number(tile.firstElementChild.src.match(/thumb.(\\d+)/)[1]))"""
         )
 
-    def selected(self) -> int:
-        return self.page.locator(".tile[aria-selected=true]").count()
+    def selects(self, count: int) -> None:
+        """Wait until so many images in sight are shown as selected."""
+        expect(self.page.locator(".tile[aria-selected=true]")).to_have_count(count)
 
     def check(self) -> None:
         """Nothing left this machine, nothing went wrong."""
@@ -177,9 +184,9 @@ def test_a_person_with_a_mouse_names_merges_splits_moves_undoes_and_exports(brow
     rows = visit.tiles()
     page.locator("#tile-0").click()
     page.locator("#tile-2").click(modifiers=["Shift"])
-    assert visit.selected() == 3
+    visit.selects(3)
     page.locator("#tile-1").click(modifiers=["Control"])
-    assert visit.selected() == 2
+    visit.selects(2)
     page.get_by_role("button", name="Move to …").click()
     page.get_by_role("dialog").get_by_role("combobox").fill("eel")
     page.locator(".picks .class", has_text="New class “eel”").click()
@@ -216,7 +223,7 @@ def test_a_person_with_a_keyboard_does_all_of_it(browser, address, folder):
     visit.key("Enter")
     visit.title("sea pen")
     visit.key("ArrowRight", "Space", "Shift+ArrowRight")
-    assert visit.selected() == 2
+    visit.selects(2)
     rows = visit.tiles()[1:3]
     visit.key("n")
     page.keyboard.type("squid")
@@ -299,7 +306,7 @@ def test_what_is_drawn_around_on_the_map_or_boxed_in_the_grid_is_one_selection(b
     page.mouse.down()
     page.mouse.move(tile["x"] + 20, tile["y"] + 20, steps=5)
     page.mouse.up()
-    assert visit.selected() == 2
+    visit.selects(2)
     visit.key("l")
     expect(page.locator("#title")).to_contain_text("More like 2 images", timeout=8_000)
     visit.key("Escape")

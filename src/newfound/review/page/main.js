@@ -21,7 +21,13 @@ function say(words, bad = false) {
 
 // One thing at a time: keys that come quickly act in their order.
 let queue = Promise.resolve();
-const inTurn = (what) => (queue = queue.then(what).catch((error) => say(error.message, true)));
+let waiting = 0;
+const wait = (more) => $("#grid").setAttribute("aria-busy", String((waiting += more) > 0));
+const inTurn = (what) => {
+  wait(1);
+  queue = queue.then(what).catch((error) => say(error.message, true)).finally(() => wait(-1));
+  return queue;
+};
 
 // Say something; it counts once the server has it on the disk.
 async function tellServer(body, words) {
