@@ -118,3 +118,10 @@ def test_a_note_stands_above_the_settings_and_in_the_log(tmp_path, caplog):
     ):
         pass
     assert (tmp_path / "run" / "config.toml").read_text().startswith("# Backbone: x, since y.\n[discover]")
+
+
+def test_a_finished_model_keeps_the_note_and_forgets_the_places(tmp_path):
+    with working(tmp_path / "model", "pretrain", SETTINGS, overwrite=False, resume=False, note="Backbone: x.") as place:
+        files.write(place / "model.json", "{}")
+    assert (tmp_path / "model" / "config.toml").read_text().startswith("# Backbone: x.\n[pretrain]")
+    assert "known" not in config(tmp_path / "model")["pretrain"]
