@@ -315,7 +315,7 @@ def benchmark(
         methods: the rows to make; default: the paper's, then controls.
         parts: of the evidence; default: all.
         seeds: one row each; default: 0 1 2, or those of the evidence.
-        budget: smoke (some minutes), cpu (hours on two cores) or paper (as published, for a GPU).
+        budget: smoke (some minutes), cpu (hours on two cores), hours (for one row) or paper (as published, for a GPU).
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.

@@ -299,6 +299,21 @@ def test_results_of_another_setting_are_refused_and_nothing_is_lost(
     assert path.read_bytes() == before
 
 
+def test_looking_on_the_way_changes_nothing_of_a_row_but_adds_its_curve(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    rows = []
+    for points in (0, 2):
+        monkeypatch.setitem(BUDGETS, "smoke", replace(BUDGETS["smoke"], whole=2, points=points))
+        rows += read(run.benchmark(smoke(), data, tmp_path / f"{points}", only=("spacing",), seeds=(0,)))["rows"]
+    plain, watched = rows
+    curve = watched.pop("curve")
+    assert [point["epoch"] for point in curve] == [0, 1]
+    assert 0 < curve[0]["minutes"] < curve[1]["minutes"]
+    assert all(0 < point["accuracy"] <= 1 for point in curve)
+    clock = {"seconds", "memory"}
+    assert {key: plain[key] for key in plain.keys() - clock} == {key: watched[key] for key in watched.keys() - clock}
+
+
 def test_rows_of_a_method_that_trained_otherwise_are_not_mixed_with_others(counted, data, tmp_path, monkeypatch):
     run.benchmark(smoke(), data, tmp_path, only=("rs",), seeds=(0,))
     recipe = methods.METHODS["rs"]

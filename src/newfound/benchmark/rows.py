@@ -13,6 +13,7 @@ from torch import Tensor
 
 from newfound import methods
 from newfound.benchmark.budgets import Budget
+from newfound.benchmark.curve import Curve, draw
 from newfound.benchmark.stages import Stages, Start, Task
 from newfound.console import Progress
 from newfound.data.datasets import split_classes
@@ -23,7 +24,7 @@ from newfound.discovery.trace import Trace
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
-from newfound.methods.base import Method
+from newfound.methods.base import Method, Sum
 from newfound.training.loop import Learner, accelerator, survey
 from newfound.training.train import train
 from newfound.types import Problem, generator, seeded
@@ -62,7 +63,8 @@ def run(
     weight = budget.weight(name)
     with seeded(seed, "method"):
         method = methods.parse(name, weight=weight).build(problem, replace(start.model, backbone=start.backbone))
-    learner = Learner(start.backbone, method, training.trains)
+    curve = Curve(len(parts.truth), novel, budget.points) if budget.points else None
+    learner = Learner(start.backbone, method if curve is None else Sum(method, curve), training.trains)
     title = f"seed {seed}: {name}"
     trained = train(
         learner,
@@ -77,18 +79,22 @@ def run(
         first, last = trained.moments()
         Trace(f"{name}, seed {seed}", parts.novel_classes, parts.truth[last.rows], first, last).save(keep)
     rows = trained.history
-    return {
+    seconds = [row["seconds"] for row in rows]
+    row = {
         "method": name,
         "seed": seed,
         "epochs": training.epochs,
         "training": training.settings(),
         "weight": weight,
-        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        "seconds": round(sum(seconds), 1),
         "stage one seconds": round(start.seconds, 1),
         "memory": peak(),
         "versions": versions(),
         "losses": {key: round(value, 4) for key, value in rows[-1].items() if key not in OTHER} if rows else {},
     } | evaluate(task, start, trained.method, trained.before.unlabelled, trained.after.unlabelled, seed)
+    if curve is not None:
+        row["curve"] = rounded(draw(curve, parts.truth, start.seconds, seconds))
+    return row
 
 
 def evaluate(
@@ -149,7 +155,9 @@ def peak() -> int | None:
 
 
 def rounded(value: Any) -> Any:
-    """Numbers to four digits, through dicts."""
+    """Numbers to four digits, through dicts and lists."""
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
     return round(value, 4) if isinstance(value, float) else value
