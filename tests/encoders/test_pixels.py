@@ -14,7 +14,9 @@ from newfound.encoders.base import encode_source
 from newfound.encoders.known import remeasure_means, shift_means
 from newfound.encoders.pixels import PixelEncoder
 from newfound.errors import InputError
+from newfound.functional.geometry import whitening
 from newfound.methods import METHODS
+from newfound.networks.model import Model
 from newfound.networks.resnet import OWN
 from newfound.types import generator
 from tests.data.pictures import picture, save
@@ -92,6 +94,37 @@ def test_the_model_stays_as_it_is_whatever_images_it_is_to_see(model):
 
 def test_without_a_known_class_latents_are_counted_as_they_are(model):
     _, metric = PixelEncoder(8).aim_for_counting(replace(model, known=None), some_images(6), None, 0)
+    assert torch.equal(metric, torch.eye(16))
+
+
+def test_classes_are_read_off_latents_that_are_whitened_and_all_that_is_known_of_them_goes_along(model):
+    images = some_images(24)
+    turned, metric = PixelEncoder(8).aim_for_reading(model)
+    z = embed(model, images)
+    torch.testing.assert_close(metric, whitening(model.known.within_covariance, 0.3))
+    torch.testing.assert_close(embed(turned, images), z @ metric)
+    torch.testing.assert_close(turned.head(embed(turned, images)), model.head(z), rtol=1e-3, atol=1e-3)
+    there = remeasure_means(turned, z @ metric, images.listing.labels).known
+    here = remeasure_means(model, z, images.listing.labels)
+    torch.testing.assert_close(here.known.turn(metric).means, there.means, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(here.known.turn(metric).within_covariance, there.within_covariance, rtol=1e-3, atol=1e-3)
+    assert model.backbone.settings() == {"width": 2, "stride": 2}, "the model given stays as it is"
+
+
+def test_a_turned_network_is_saved_and_turned_again(model, tmp_path):
+    images = some_images(24)
+    once, first = PixelEncoder(8).aim_for_reading(model)
+    twice, second = PixelEncoder(8).aim_for_reading(once)
+    torch.testing.assert_close(embed(twice, images), embed(model, images) @ first @ second)
+    twice.save_pretrained(tmp_path)
+    assert torch.equal(embed(Model.from_pretrained(tmp_path), images), embed(twice, images))
+    assert twice.backbone.fresh().settings() == {"width": 2, "stride": 2}
+
+
+def test_without_a_known_class_latents_are_read_as_they_are(model):
+    bare = replace(model, known=None)
+    same, metric = PixelEncoder(8).aim_for_reading(bare)
+    assert same is bare
     assert torch.equal(metric, torch.eye(16))
 
 

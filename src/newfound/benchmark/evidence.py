@@ -10,17 +10,20 @@ import pandas as pd
 from filelock import Timeout
 
 from newfound import cache, files, methods, parallel
+from newfound.benchmark.rows import WHITENED
 from newfound.benchmark.run import Table, benchmark, found
 from newfound.benchmark.small import SETS, learn_known, run_row
 from newfound.benchmark.summary import cell, flat, interval, paired, spread
 from newfound.console import Progress, silent
 from newfound.discovery.facts import versions
 from newfound.discovery.scoring import PIXELS, TITLES
+from newfound.encoders.pixels import READING_SHRINK
 from newfound.errors import InputError, choices
 
 log = logging.getLogger("newfound")
 
 READING = "unit k-means"
+"""Of small sets, whose latents the product has whitened; of tables of CIFAR that of the paper."""
 OURS, CONTROL = "spacing", "spacing:unanchored"
 LARGE = ("kmeans", "pairs+spacing", OURS, CONTROL, "uno", "dtc")
 """Rows of the tables on CIFAR."""
@@ -160,11 +163,21 @@ def overview(folder: Path) -> str:
         rows = flat(results) if part.table is not None else pd.DataFrame(results["rows"])
         if not len(rows) or not (rows["method"] == OURS).any():
             continue
-        rows = rows[rows["reading"] == READING]
+        rows = rows[rows["reading"] == reading_of(part, results)]
         cells = [brief(rows[rows["method"] == name]) for name in shown]
         title = ABOUT[part.name] if part.table is None else f"{part.table.dataset} {part.table.split}, from scratch"
         lines.append(f"| {title} | {' | '.join(cells)} | {(rows['method'] == OURS).sum()} |")
     return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def reading_of(part: Part, results: dict[str, Any]) -> str:
+    """How a part's rows are read: as the product reads. Rows of CIFAR from before they were whitened are read alike, so
+    that no row is compared with one that was read otherwise.
+    """
+    if part.table is None:
+        return READING
+    rows = [row for row in results["rows"] if row["method"] in part.methods]
+    return WHITENED if all(WHITENED in row["train"] for row in rows) else READING
 
 
 def brief(rows: pd.DataFrame) -> str:
@@ -188,9 +201,10 @@ def large_tables(folder: Path) -> str:
     for part in (part for part in PARTS.values() if part.table is not None):
         if (path := folder / f"{part.name}.json").is_file():
             assert part.table is not None
-            scores = flat(read(path))
-            scores = scores[scores["reading"] == READING]
-            title = f"{part.table.dataset} {part.table.split}"
+            results = read(path)
+            scores, reading = flat(results), reading_of(part, results)
+            scores = scores[scores["reading"] == reading]
+            title = f"{part.table.dataset} {part.table.split}, {reading}"
             own = {name: scores[scores["method"] == name] for name in part.methods}
             columns[title] = {TITLES[name]: f"{cell(rows)} ({len(rows)})" for name, rows in own.items() if len(rows)}
     if not columns:
@@ -230,7 +244,7 @@ def _differences(folder: Path, part: Part, other: str) -> pd.DataFrame:
         return differences(read(folder / f"evidence-{part.name}.json"), OURS, other)
     if not (path := folder / f"{part.name}.json").is_file():
         return pd.DataFrame()
-    return paired(read(path), OURS, other, READING) * [100, 1]
+    return paired(results := read(path), OURS, other, reading_of(part, results)) * [100, 1]
 
 
 def _verdict(other: str, name: str, found: pd.DataFrame) -> str:
@@ -248,12 +262,13 @@ def rule(method: str) -> str:
     if method == PIXELS:
         return PIXELS
     settings = methods.parse(method).settings()
-    return cache.key({name: settings[name] for name in ("own", "reading", "spacing")})
+    chosen = {name: settings[name] for name in ("own", "reading", "spacing")}
+    return cache.key(chosen | {"whitened": READING_SHRINK})
 
 
 def current(row: dict[str, Any]) -> bool:
-    """Whether a row is of the method as it is now; rows that do not say are taken to be."""
-    return "rule" not in row or row["rule"] == rule(row["method"])
+    """Whether a row is of the method as it is now."""
+    return row.get("rule") == rule(row["method"])
 
 
 def _has(path: Path, method: str, seed: int) -> bool:

@@ -21,19 +21,29 @@ from newfound.data.pixels import PixelDataset
 from newfound.data.splits import select_classes
 from newfound.discovery.facts import versions
 from newfound.discovery.trace import Trace
+from newfound.encoders.pixels import READING_SHRINK
 from newfound.functional.cluster import kmeans
-from newfound.functional.geometry import nearest
+from newfound.functional.geometry import nearest, whitening
 from newfound.functional.metrics import novel_names, scatter, scores, silhouette, task_agnostic, task_aware
 from newfound.methods.base import Method, Sum
+from newfound.networks.model import Model
 from newfound.training.loop import Learner, accelerator, survey
 from newfound.training.train import train
 from newfound.types import Problem, generator, seeded
 
-SPACES: dict[str, Callable[[Tensor], Tensor]] = {
-    "k-means": lambda z: z,
-    "unit k-means": lambda z: F.normalize(z, dim=1),
-}
-"""The readings that need no head, and the space each looks at."""
+Spaces = dict[str, Callable[[Tensor], Tensor]]
+
+WHITENED = "whitened k-means"
+"""The reading of the product's own network."""
+
+
+def spaces(model: Model) -> Spaces:
+    """The readings that need no head, and the space each looks at; whitened, where known classes say how."""
+    found: Spaces = {"k-means": lambda z: z, "unit k-means": lambda z: F.normalize(z, dim=1)}
+    if model.known is not None:
+        metric = whitening(model.known.within_covariance, READING_SHRINK)
+        found[WHITENED] = lambda z: F.normalize(z @ metric, dim=1)
+    return found
 
 
 OTHER = ("epoch", "seconds")
@@ -108,7 +118,7 @@ def evaluate(
     seen = survey(whole, PixelDataset(test.pixels, test.listing.labels)).features.cpu()
     ours = test.listing.labels >= known
     result: dict[str, Any] = {"train": {}, "test": {}}
-    for reading, space in SPACES.items():
+    for reading, space in spaces(start.model).items():
         found = kmeans(space(after), novel, generator(seed, "reading"))
         result["train"][reading] = scores(truth, found.assignment, novel)
         guess = nearest(space(seen[ours]), found.centres)

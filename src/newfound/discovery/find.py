@@ -100,10 +100,14 @@ def _measure(
     about: About,
 ) -> Found:
     """What was measured, from what training left."""
-    features, unit = trained.after.unlabelled, run.unit(methods.parse(run.method).reading)
-    theirs = None if labelled is None else (trained.after.labelled, labelled.listing.labels)
-    model = encoder.update_known(model, trained.before.unlabelled, features, theirs)
     model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
+    model, metric = encoder.aim_for_reading(model)
+    before, features, told = (
+        z @ metric for z in (trained.before.unlabelled, trained.after.unlabelled, trained.after.labelled)
+    )
+    unit = run.unit(methods.parse(run.method).reading)
+    theirs = None if labelled is None else (told, labelled.listing.labels)
+    model = encoder.update_known(model, before, features, theirs)
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     calibration = model.calibration or encoder.calibration
@@ -121,7 +125,7 @@ def _measure(
         known=recognised,
         duplicates=duplicates,
         thumbnails=thumbnails,
-        references=pick_references(labelled, compare(trained.after.labelled, unit), recognised),
+        references=pick_references(labelled, compare(told, unit), recognised),
         history=tuple(trained.history),
         count=about.count,
         truth=about.truth,

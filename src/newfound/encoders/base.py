@@ -125,6 +125,9 @@ class Encoder(Protocol[Seen]):
     ) -> tuple[Model, Float[Tensor, "dim dim"]]:
         """The model, and the map of its latents, by which classes are counted."""
 
+    def aim_for_reading(self, model: Model) -> tuple[Model, Float[Tensor, "dim dim"]]:
+        """The model, and the map of its latents so far, by whose latents classes are read off."""
+
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int
     ) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:

@@ -128,6 +128,10 @@ class FeatureEncoder:
         model = refit_axes(model, unlabelled, labelled, seed, COUNTING_SHRINK)
         return model, torch.eye(model.backbone.dim)
 
+    def aim_for_reading(self, model: Model) -> tuple[Model, Float[Tensor, "dim dim"]]:
+        """The model as it is: its axes whiten already."""
+        return model, torch.eye(model.backbone.dim)
+
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int
     ) -> tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]]:

@@ -1,5 +1,6 @@
 """What is known of classes among latents: by their images, or by statistics where these are not at hand."""
 
+import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from newfound.encoders.base import Encoder
 from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import drift, means
 from newfound.networks.model import Model, Statistics
+from newfound.networks.resnet import SmallResNet
 from newfound.types import generator
 
 STAND = 100
@@ -100,6 +102,17 @@ def shift_means(model: Model, before: Float[Tensor, "n dim"], after: Float[Tenso
     there = (model.known.counts > 0)[:, None]
     shift = drift(model.known.means, before, after, model.known.within_covariance.trace().sqrt().item())
     return replace(model, known=model.known._replace(means=model.known.means + shift * there))
+
+
+@torch.no_grad()
+def turn_latents(model: Model, metric: Float[Tensor, "dim dim"]) -> Model:
+    """The same with latents times an invertible matrix, and all that is known of them; its own backbone stays."""
+    assert isinstance(model.backbone, SmallResNet)
+    backbone, head = copy.deepcopy(model.backbone), copy.deepcopy(model.head)
+    backbone.turn(metric)
+    if head is not None:
+        head.weight.copy_(torch.linalg.solve(metric.double(), head.weight.double().T).T)
+    return replace(model, backbone=backbone, head=head, known=None if model.known is None else model.known.turn(metric))
 
 
 def draw_normal(

@@ -15,7 +15,7 @@ from newfound.console import Progress, silent
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images, PixelDataset, load_images
 from newfound.encoders.base import Choices
-from newfound.encoders.known import draw_normal, remeasure_means, shift_means
+from newfound.encoders.known import draw_normal, remeasure_means, shift_means, turn_latents
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.functional.geometry import whitening
@@ -31,6 +31,9 @@ log = logging.getLogger("newfound")
 
 PIXELS = 32
 """Pixels of a side that our own network is shown unless asked otherwise."""
+
+READING_SHRINK = 0.3
+"""How much that covariance is shrunk before classes are read off: as much as Spacing shrinks it."""
 
 COUNTING_SHRINK = 0.3
 """How much the covariance of latents that learnt the known classes is shrunk before classes are counted; decision 8."""
@@ -53,7 +56,7 @@ class PixelEncoder:
         return f"{OWN}, learnt from the labelled images"
 
     def whitened(self, shrink: float) -> "PixelEncoder":
-        """Itself: its latents are compared as they are."""
+        """Itself: how much it whitens is not chosen."""
         return self
 
     def check_images(self, images: Sequence[Images]) -> None:
@@ -137,6 +140,13 @@ class PixelEncoder:
         if model.known is None:
             return model, torch.eye(model.backbone.dim)
         return model, whitening(model.known.within_covariance, COUNTING_SHRINK)
+
+    def aim_for_reading(self, model: Model) -> tuple[Model, Float[Tensor, "dim dim"]]:
+        """Its latents whitened by what it knows of classes, as Spacing whitens them to learn (decision 20)."""
+        if model.known is None:
+            return model, torch.eye(model.backbone.dim)
+        metric = whitening(model.known.within_covariance, READING_SHRINK)
+        return turn_latents(model, metric), metric
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

@@ -32,6 +32,7 @@ from newfound.schema import (
     damaged,
     each,
     either,
+    flag,
     maybe,
     needs,
     number,
@@ -50,7 +51,9 @@ STORED = {"means": "means", "within_covariance": "spread", "counts": "counts"}
 """What a file calls each of `Statistics`; it calls a pretrained backbone `trunk`, and a calibration `trust`."""
 MEND = "Copy the folder again, or make it anew with `newfound pretrain`."
 
-OURS = record({"kind": one_of(OWN), "width": whole(1, 4096), "stride": one_of(1, 2)})
+OURS = record(
+    {"kind": one_of(OWN), "width": whole(1, 4096), "stride": one_of(1, 2), "turned": flag}, optional=("turned",)
+)
 ADAPTER = record(
     {"kind": one_of("adapter"), "inputs": whole(1, 2**20), "dim": whole(1, 2**20), "hidden": whole(1, 2**20)}
 )
@@ -114,6 +117,10 @@ class Statistics(NamedTuple):
         centres, counts = means(x, labels, classes)
         within_covariance, enough = covariance(x, labels, centres), counts >= ENOUGH
         return Statistics(centres * enough[:, None], within_covariance, (counts * enough).long())
+
+    def turn(self, metric: Float[Tensor, "dim dim"]) -> "Statistics":
+        """Those of the same rows times a matrix."""
+        return self._replace(means=self.means @ metric, within_covariance=metric.T @ self.within_covariance @ metric)
 
 
 ENOUGH = 5

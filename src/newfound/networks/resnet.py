@@ -73,11 +73,13 @@ class SmallResNet(Backbone):
     """ResNet-18 with a 3×3 stem and no max-pooling, for images of 8 to 96 pixels.
 
     Five stages: the stem, then four of two blocks with widths w, 2w, 4w, 8w. Latents are means over the last map,
-    hence not negative. Grey images are repeated to three channels. `mean` and `std` normalise the colours; they
-    are buffers, so that a saved model knows its own.
+    hence not negative, unless they were turned (`turn`). Grey images are repeated to three channels. `mean` and `std`
+    normalise the colours; they are buffers, so that a saved model knows its own.
     """
 
-    def __init__(self, width: int = 64, stride: int = 1):
+    metric: Tensor | None
+
+    def __init__(self, width: int = 64, stride: int = 1, turned: bool = False):
         super().__init__()
         self.width, self.stride, self.dim = width, stride, 8 * width
         stem = nn.Sequential(nn.Conv2d(3, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
@@ -85,6 +87,7 @@ class SmallResNet(Backbone):
         self.stages.extend(_stage(width * 2**i, width * 2 ** (i + 1), 2) for i in range(3))
         self.register_buffer("mean", torch.full((3,), 0.5))
         self.register_buffer("std", torch.full((3,), 0.25))
+        self.register_buffer("metric", torch.eye(self.dim) if turned else None)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -96,6 +99,10 @@ class SmallResNet(Backbone):
         self.get_buffer("mean").copy_(mean.expand(3))
         self.get_buffer("std").copy_(std.clamp(min=1e-3).expand(3))
 
+    def turn(self, metric: Float[Tensor, "dim dim"]) -> None:
+        """Give latents times this matrix from now on."""
+        self.metric = metric if self.metric is None else self.metric @ metric
+
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Latents:
         """Latents of images with values in [0, 1], and the map before the last stage."""
         mean, std = self.get_buffer("mean")[:, None, None], self.get_buffer("std")[:, None, None]
@@ -106,11 +113,12 @@ class SmallResNet(Backbone):
 
     def tail(self, maps: Float[Tensor, "batch channels height width"]) -> Latents:
         """Latents from the map before the last stage."""
-        return Latents(self.stages[-1](maps).mean(dim=(2, 3)), maps)
+        z = self.stages[-1](maps).mean(dim=(2, 3))
+        return Latents(z if self.metric is None else z @ self.metric, maps)
 
     def settings(self) -> dict[str, Any]:
-        """Width and stem stride."""
-        return {"width": self.width, "stride": self.stride}
+        """Width and stem stride, and whether latents were turned."""
+        return {"width": self.width, "stride": self.stride} | ({} if self.metric is None else {"turned": True})
 
     def fresh(self) -> "SmallResNet":
         """Another one that has learnt nothing yet, but knows the colours."""
