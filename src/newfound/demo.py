@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from jaxtyping import Float
-from torch import Tensor
 
 from newfound import files, parallel
 from newfound.console import Progress, silent
@@ -23,18 +21,12 @@ from newfound.discovery.settings import Run, StageOne, needed
 from newfound.encoders import choose_encoder
 from newfound.encoders.pixels import PixelEncoder
 from newfound.errors import InputError
-from newfound.functional.geometry import whitening
-from newfound.networks.model import Model
-from newfound.spacing.presets import swapped
 
 DEFAULT = PixelEncoder.default_method
 STAGE = StageOne(size=28)
-WHITENED = "whitened"
-"""The row of k-means on what the default's space gives before anything is trained."""
 TITLES = {name: title for name, title in scoring.TITLES.items() if name not in ("dtc", "pairs+spacing")}
-TITLES[WHITENED] = "k-means on the whitened start features"
 FEW = ("kmeans", DEFAULT)
-MANY = tuple(name for name in TITLES if name not in (PIXELS, WHITENED))
+MANY = tuple(name for name in TITLES if name != PIXELS)
 READING = "unit k-means"
 """The reading of the table; all are in the results."""
 
@@ -66,9 +58,6 @@ def demonstrate(
             found = find(model, unlabelled, classes, run=run, about=about, progress=told)
             seconds = time.perf_counter() - began
             rows += table_rows(method, seed, seconds, score_discovery(found, truth, classes, seed))
-            if method == "kmeans" and everything:
-                start = _whitened(model, found.features)
-                rows += table_rows(WHITENED, seed, 0.0, score_features(start, truth, classes, seed))
             if method == DEFAULT and seed == 0:
                 first = found
     facts = {**first.facts, "comparison": f"mean of {seeds} seeds, this is seed 0"}
@@ -115,13 +104,6 @@ def _demonstrated(about: Path) -> bool:
         return "comparison" in json.loads(about.read_text(encoding="utf-8"))["facts"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _whitened(model: Model, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
-    shrink = swapped().whiten
-    assert shrink is not None
-    assert model.known is not None
-    return features @ whitening(model.known.within_covariance, shrink)
 
 
 def _called(progress: Progress, name: str) -> Progress:

@@ -47,7 +47,7 @@ class Preset:
     """Whether latents are L2-normalised inside; the host sees them as they are."""
     whiten: float | None = 0.3
     """How far the known classes' within-class covariance, where it is known, is shrunk before latents are whitened
-    by it (before they are normalised); None: never whitened. Classes are read off latents that are not whitened."""
+    by it (before they are normalised); None: never whitened."""
     alpha: float = 1.1
     """Anchors are α times the largest prototype distance apart,"""
     cap: float | None = math.sqrt(2)
