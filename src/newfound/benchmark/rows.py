@@ -67,13 +67,9 @@ def run(
     """
     measure_memory_anew()
     start = Stages(task, seed, budget, progress).start(name)
-    training, parts = budget.training(name), task.parts
-    novel = len(parts.novel_classes)
-    problem = Problem(start.model.backbone.dim, len(parts.known.listing.classes), novel, task.labelled, len(start.data))
-    weight = budget.weight(name)
-    with seeded(seed, "method"):
-        method = methods.parse(name, weight=weight).build(problem, replace(start.model, backbone=start.backbone))
-    curve = Curve(len(parts.truth), novel, budget.points) if budget.points else None
+    training, parts, weight = budget.training(name), task.parts, budget.weight(name)
+    method = _build(task, start, name, seed, weight)
+    curve = Curve(len(parts.truth), len(parts.novel_classes), budget.points) if budget.points else None
     learner = Learner(start.backbone, method if curve is None else Sum(method, curve), training.trains)
     title = f"seed {seed}: {name}"
     trained = train(
@@ -105,6 +101,15 @@ def run(
     if curve is not None:
         row["curve"] = rounded(draw(curve, parts.truth, start.seconds, seconds))
     return row
+
+
+def _build(task: Task, start: Start, name: str, seed: int, weight: float | None) -> Method:
+    """The method of a row."""
+    parts, model = task.parts, replace(start.model, backbone=start.backbone)
+    known, novel = len(parts.known.listing.classes), len(parts.novel_classes)
+    problem = Problem(model.backbone.dim, known, novel, task.labelled, len(start.data))
+    with seeded(seed, "method"):
+        return methods.parse(name, weight=weight).build(problem, model)
 
 
 def evaluate(

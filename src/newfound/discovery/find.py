@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from newfound import methods
@@ -100,14 +100,8 @@ def _measure(
     about: About,
 ) -> Found:
     """What was measured, from what training left."""
-    model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
-    model, metric = encoder.aim_for_reading(model)
-    before, features, told = (
-        z @ metric for z in (trained.before.unlabelled, trained.after.unlabelled, trained.after.labelled)
-    )
+    model, features, theirs = place(model, encoder, trained, labelled)
     unit = run.unit(methods.parse(run.method).reading)
-    theirs = None if labelled is None else (told, labelled.listing.labels)
-    model = encoder.update_known(model, before, features, theirs)
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     calibration = model.calibration or encoder.calibration
@@ -125,7 +119,7 @@ def _measure(
         known=recognised,
         duplicates=duplicates,
         thumbnails=thumbnails,
-        references=pick_references(labelled, compare(told, unit), recognised),
+        references=pick_references(labelled, None if theirs is None else compare(theirs[0], unit), recognised),
         history=tuple(trained.history),
         count=about.count,
         truth=about.truth,
@@ -141,6 +135,21 @@ def _measure(
             known=len(recognised),
         ),
     )
+
+
+def place(
+    model: Model, encoder: Encoder, trained: Trained, labelled: Collection | None
+) -> tuple[Model, Float[Tensor, "n dim"], tuple[Float[Tensor, "m dim"], Int[Tensor, " m"]] | None]:
+    """The model that classes are read with, and where it puts unlabelled images, and labelled ones with their labels,
+    where these took part.
+    """
+    model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
+    model, metric = encoder.aim_for_reading(model)
+    before, after, told = (
+        z @ metric for z in (trained.before.unlabelled, trained.after.unlabelled, trained.after.labelled)
+    )
+    theirs = None if labelled is None else (told, labelled.listing.labels)
+    return encoder.update_known(model, before, after, theirs), after, theirs
 
 
 def state_setting(model: Model, labelled: Collection | None) -> str:
@@ -246,12 +255,12 @@ def illustrate(
 
 
 def pick_references(
-    labelled: Collection | None, latents: Float[Tensor, "m dim"], known: Sequence[str]
+    labelled: Collection | None, latents: Float[Tensor, "m dim"] | None, known: Sequence[str]
 ) -> dict[int, UInt8[Tensor, "some channels height width"]]:
     """Small copies of labelled images of each known class, those nearest its mean, by its place in `known`; none where
     labelled images took no part.
     """
-    if labelled is None:
+    if labelled is None or latents is None:
         return {}
     chosen: dict[int, list[int]] = {}
     for place, name in enumerate(known):
