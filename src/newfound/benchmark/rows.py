@@ -71,21 +71,19 @@ def run(
     method = _build(task, start, name, seed, weight)
     curve = Curve(len(parts.truth), len(parts.novel_classes), budget.points) if budget.points else None
     learner = Learner(start.backbone, method if curve is None else Sum(method, curve), training.trains)
-    title = f"seed {seed}: {name}"
     trained = train(
         learner,
         start.data,
         training,
         seed,
-        progress=lambda row: progress(title, training.epochs, row),
+        progress=lambda row: progress(f"seed {seed}: {name}", training.epochs, row),
         checkpoint=checkpoint,
         resume=True,
     )
     if keep is not None:
         first, last = trained.moments()
         Trace(f"{name}, seed {seed}", parts.novel_classes, parts.truth[last.rows], first, last).save(keep)
-    rows = trained.history
-    seconds = [row["seconds"] for row in rows]
+    seconds, last = [row["seconds"] for row in trained.history], trained.history[-1:]
     row = {
         "method": name,
         "seed": seed,
@@ -96,7 +94,7 @@ def run(
         "stage one seconds": round(start.seconds, 1),
         "memory": peak(),
         "versions": versions(),
-        "losses": {key: round(value, 4) for key, value in rows[-1].items() if key not in OTHER} if rows else {},
+        "losses": {key: round(value, 4) for row in last for key, value in row.items() if key not in OTHER},
     } | evaluate(task, start, trained.method, trained.before.unlabelled, trained.after.unlabelled, seed)
     if curve is not None:
         row["curve"] = rounded(draw(curve, parts.truth, start.seconds, seconds))
