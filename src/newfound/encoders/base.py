@@ -12,6 +12,7 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection, check_read
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
+from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import Calibration
 from newfound.networks.model import Model
 from newfound.networks.similarity import PairNet
@@ -124,6 +125,12 @@ class Encoder(Protocol[Seen]):
         self, model: Model, unlabelled: Seen, labelled: Seen | None, seed: int
     ) -> tuple[Model, Float[Tensor, "dim dim"]]:
         """The model, and the map of its latents, by which classes are counted."""
+
+    def coordinates(self, model: Model, images: Seen) -> Coordinates | None:
+        """Where images lie among features before anything is learnt from them; None where latents are all there is."""
+
+    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+        """Where the means of `model.recognisable` lie among these, and of how many images each is."""
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

@@ -46,7 +46,9 @@ class PixelEncoder:
 
     name: ClassVar[str] = OWN
     default_method: ClassVar[str] = "spacing"
-    calibration: ClassVar[Calibration] = Calibration(right=Logistic(3.4, -1.5), new=Logistic(1.7, -0.2))
+    calibration: ClassVar[Calibration] = Calibration(
+        right=Logistic(3.4, -1.5), new=Logistic(1.7, -0.2), outlier=Logistic(1.4, -2.8)
+    )
 
     def describe(self) -> str:
         """Who taught it."""
@@ -137,6 +139,15 @@ class PixelEncoder:
         if model.known is None:
             return model, torch.eye(model.backbone.dim)
         return model, whitening(model.known.within_covariance, COUNTING_SHRINK)
+
+    def coordinates(self, model: Model, images: Images) -> None:
+        """None: it has learnt, and there is nothing before."""
+
+    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+        """Where their means lie among latents."""
+        assert model.known is not None
+        there = model.known.counts > 0
+        return model.known.means[there], model.known.counts[there]
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int
