@@ -4,7 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newfound.encoders.pretend import Scores, calibrate, fit_calibration, outcome
+from newfound.encoders.pretend import (
+    Hidden,
+    Scores,
+    calibrate,
+    calibrate_outliers,
+    fit_calibration,
+    hide,
+    outcome,
+)
 from newfound.functional.axes import FEW, axes, moments, power_normalised
 from newfound.functional.calibration import probability
 from newfound.types import generator
@@ -67,3 +75,25 @@ def test_only_which_pictures_share_a_class_matters_to_pretending():
     x, labels = power_normalised(images.features()), images.listing.labels
     assert fit_calibration(x, 7 * labels + 3) == fit_calibration(x, labels)
     assert fit_calibration(x, labels, seed=1) != fit_calibration(x, labels)
+
+
+def test_of_kinds_that_were_hidden_whole_some_are_told_and_few_others_are_called_so():
+    images = embedded("known", range(12), each=25, strong=1.0)
+    x, labels = power_normalised(images.features()), images.listing.labels
+    line = fit_calibration(x, labels).outlier
+    main = (x - x.mean(0)).double()
+    score, outlier = (torch.cat(parts) for parts in zip(*hide(main, torch.zeros(300), labels, 3.0, 0), strict=True))
+    called = probability(score, line) > 0.5
+    assert outlier.double().mean() > 0.3
+    assert called[outlier].double().mean() > 0.5
+    assert called[~outlier].double().mean() <= 0.03
+
+
+def test_outliers_that_too_few_images_or_the_wrong_ones_show_mean_nothing():
+    score = torch.randn(400, generator=generator("score"))
+    outlier = torch.rand(400, generator=generator("outlier")) < torch.sigmoid(3 * score)
+    slope, offset = calibrate_outliers([Hidden(score, outlier)])
+    assert (score[~outlier] > -offset / slope).double().mean() <= 0.02
+    assert calibrate_outliers([]) is calibrate_outliers([Hidden(score[:99], outlier[:99])]) is None
+    assert calibrate_outliers([Hidden(score, ~outlier)]) is None
+    assert calibrate_outliers([Hidden(score, torch.ones(400, dtype=torch.bool))]) is None

@@ -5,7 +5,8 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from newfound.functional.axes import axes, class_moments, moments, power_normalised, together
+from newfound.functional.axes import axes, class_moments, coordinates, moments, power_normalised, together
+from newfound.functional.geometry import whitening
 from newfound.types import generator
 
 
@@ -99,3 +100,20 @@ def test_class_means_and_their_shared_spread_have_the_moments_of_the_features():
     found = class_moments(torch.cat([means, nothing]), torch.cat([counts, torch.zeros(1)]), rest.T @ rest / (60 - 7))
     for ours, expected in zip(found, moments(x), strict=True):
         torch.testing.assert_close(torch.as_tensor(ours), torch.as_tensor(expected))
+
+
+@pytest.mark.parametrize("shrink", [0.3, 3.0, None])
+def test_what_lies_beside_axes_is_what_whitened_features_have_left(shrink):
+    random = generator("beside")
+    x = torch.randn(50, 12, generator=random) @ torch.randn(12, 12, generator=random)
+    within = None if shrink is None else torch.cov(torch.randn(30, 12, generator=random).T).double()
+    found = axes(moments(x), 4, within, shrink or 1.0)
+    along, beside = coordinates(x, found, within)
+    white = torch.eye(12, dtype=torch.float64) if within is None else whitening(within, shrink)
+    apart = (x.double() - found.centre) @ white
+    assert torch.allclose(along.double(), (x.double() - found.centre) @ found.matrix, atol=1e-4)
+    assert torch.allclose(apart.square().sum(1), (along.square().sum(1) + beside.square()).double(), rtol=1e-4)
+    inside = (found.centre + along.double() @ torch.linalg.pinv(found.matrix)).float()
+    if within is None:
+        assert coordinates(inside, found).beside.max() < 1e-2 * beside.max()
+    assert coordinates(x[:0], found, within).along.shape == (0, 4)

@@ -9,12 +9,15 @@ from sklearn.linear_model import LogisticRegression
 
 from newfound.functional.calibration import (
     Logistic,
+    assume,
     leave_one_out,
     log_margin,
     novelty_score,
+    outlier_score,
     platt,
     probability,
     ratio,
+    reach,
 )
 from newfound.types import generator
 
@@ -223,3 +226,32 @@ def test_an_image_alone_in_its_cluster_is_the_least_sure_of_all_and_says_nothing
     score, happened = torch.tensor([1.0, 2.0, -1.0, 0.5]), torch.tensor([True, True, False, False])
     with_it = torch.cat([score, alone[:1]]), torch.cat([happened, torch.tensor([True])])
     assert platt(*with_it) == platt(score, happened)
+
+
+def test_an_image_is_an_outlier_by_how_little_it_is_nearer_to_one_centre_than_to_the_others():
+    away = torch.rand(20, 6, generator=generator("away")) + 0.1
+    away[3, 2] = away[5, :] = math.inf
+    away[6, :3] = math.inf  # a nearest and two others
+    away[7, :4] = math.inf  # of two centres nothing can be said
+    away[8] = 2.0
+    nearest, others = reach(away)
+    score = outlier_score(nearest, others)
+    for row, one in enumerate(away.tolist()):
+        there = sorted(value for value in one if value < math.inf)
+        if len(there) < 3:
+            assert score[row] == -math.inf
+        elif there[0] == there[-1]:
+            assert score[row] == math.inf
+        else:
+            expected = -math.log(math.log(sum(there[1:]) / (len(there) - 1) / there[0]))
+            assert score[row].item() == pytest.approx(expected, abs=1e-4)
+    assert torch.allclose(outlier_score(*reach(1000 * away)), score, atol=1e-3)  # whatever the units
+
+
+def test_what_is_less_frequent_than_where_it_was_measured_is_less_likely():
+    line = Logistic(2.0, -0.3)
+    rare = assume(line, 0.5, 0.1)
+    score = torch.linspace(-3, 3, 7)
+    p, q = probability(score, line), probability(score, rare)
+    assert torch.allclose(q, 0.1 * p / (0.1 * p + 0.9 * (1 - p)), atol=1e-6)  # Bayes
+    assert assume(rare, 0.1, 0.5).offset == pytest.approx(line.offset)

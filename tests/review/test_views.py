@@ -11,11 +11,12 @@ from newfound.discovery.edits import Edit, classes
 from newfound.discovery.result import Discovery
 from newfound.discovery.tables import ASIDE, UNSURE, judge, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError
+from newfound.functional.calibration import Logistic
 from newfound.functional.geometry import distances
 from newfound.review import measures as measuring
 from newfound.review import views
 from newfound.review.measures import begin_measures, measure_again
-from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD, make_found
+from tests.discovery.made import ABSENT, CALIBRATION, CAT, FIRST, SECOND, THIRD, make_found
 from tests.discovery.test_replay import say_something
 from tests.review.made import make_many
 
@@ -30,10 +31,12 @@ def found():
     return make_found()
 
 
-@pytest.mark.parametrize("kind", ["few centres", "many centres"])
+@pytest.mark.parametrize("kind", ["few centres", "many centres", "outliers"])
 @pytest.mark.parametrize("seed", range(3))
 def test_measures_that_are_kept_up_edit_by_edit_are_those_of_the_tables(kind, seed, monkeypatch):
-    found = make_found() if kind == "few centres" else make_many(44, 20)
+    found = make_many(44, 20) if kind == "many centres" else make_found()
+    if kind == "outliers":
+        found = make_found(calibration=CALIBRATION._replace(outlier=Logistic(4.0, 3.0)))
     monkeypatch.setattr(measuring, "NEAREST", 2)  # so that classes soon own all that an image remembers
     monkeypatch.setattr(measuring, "TOGETHER", 7)
     draw, run = random.Random(seed), Discovery(found)
@@ -46,6 +49,7 @@ def test_measures_that_are_kept_up_edit_by_edit_are_those_of_the_tables(kind, se
         torch.testing.assert_close(kept.distance, truth.distance, atol=1e-5, rtol=1e-4)
         table = tabulate_assignments(run.classes)
         assert kept.unsure.tolist() == (table["kind"] == "unsure").tolist()
+        assert kept.outlier.tolist() == (table["kind"] == "outlier").tolist()
 
 
 def test_an_edit_measures_no_more_than_it_changes(monkeypatch):

@@ -83,7 +83,7 @@ def run(
     if keep is not None:
         first, last = trained.moments()
         Trace(f"{name}, seed {seed}", parts.novel_classes, parts.truth[last.rows], first, last).save(keep)
-    seconds, last = [row["seconds"] for row in trained.history], trained.history[-1:]
+    seconds, ended = [row["seconds"] for row in trained.history], trained.history[-1:]
     row = {
         "method": name,
         "seed": seed,
@@ -94,7 +94,7 @@ def run(
         "stage one seconds": round(start.seconds, 1),
         "memory": peak(),
         "versions": versions(),
-        "losses": {key: round(value, 4) for row in last for key, value in row.items() if key not in OTHER},
+        "losses": {key: round(value, 4) for row in ended for key, value in row.items() if key not in OTHER},
     } | evaluate(task, start, trained.method, trained.before.unlabelled, trained.after.unlabelled, seed)
     if curve is not None:
         row["curve"] = rounded(draw(curve, parts.truth, start.seconds, seconds))

@@ -17,6 +17,7 @@ from newfound.data.collection import Collection
 from newfound.data.duplicates import find_same
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
+from newfound.discovery.outliers import judge_no_cluster, measure_fit
 from newfound.discovery.plan import check_method, check_number
 from newfound.discovery.reading import pick_examples, read, read_shifted
 from newfound.discovery.settings import SHIFT, Run
@@ -25,7 +26,6 @@ from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
 from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
 from newfound.functional.duplicates import group
-from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
 from newfound.training.loop import Learner, tell_length
@@ -104,18 +104,21 @@ def _measure(
     unit = run.unit(methods.parse(run.method).reading)
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
-    calibration = model.calibration or encoder.calibration
-    away = distances(compare(features, unit), clusters.centres)
-    confidence = judge_clusters(away, clusters, calibration)
-    threshold = confidence_threshold(confidence, run.unsure)
-    duplicates, thumbnails = illustrate(unlabelled, away, clusters, confidence >= threshold)
-    return Found(
+    found = Found(
         unlabelled.listing,
         model,
         features,
         clusters,
-        calibration,
-        threshold,
+        choose_calibration(model, encoder),
+        threshold=0.0,  # unknown yet
+        fit=measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised)),
+    )
+    confidence = judge_clusters(found)
+    threshold = confidence_threshold(confidence, run.unsure)
+    duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, confidence >= threshold)
+    return replace(
+        found,
+        threshold=threshold,
         known=recognised,
         duplicates=duplicates,
         thumbnails=thumbnails,
@@ -222,13 +225,19 @@ def read_clusters(
     return Clusters(found.assignment, found.centres, sizes, unit)
 
 
-def judge_clusters(
-    away: Float[Tensor, "n clusters"], clusters: Clusters, calibration: Calibration
-) -> Float[Tensor, " n"]:
+def choose_calibration(model: Model, encoder: Encoder) -> Calibration:
+    """What distances mean: as the model's known classes say it, elsewhere as other images do."""
+    own, others = model.calibration or encoder.calibration, encoder.calibration
+    return own if own.outlier is not None else own._replace(outlier=others.outlier)
+
+
+def judge_clusters(found: Found) -> Float[Tensor, " n"]:
     """The probability that each image is in the right cluster."""
-    apart = leave_one_out(away, clusters.assignment, clusters.sizes)
+    clusters = found.clusters
+    apart = leave_one_out(found.distances, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
-    return probability(log_margin(apart, clusters.assignment, alone), calibration.right)
+    right = probability(log_margin(apart, clusters.assignment, alone), found.calibration.right)
+    return right * (1 - judge_no_cluster(found))
 
 
 def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:

@@ -6,17 +6,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound.data.listing import Listing, describe_box
 from newfound.encoders.known import compare
-from newfound.functional.calibration import Calibration
+from newfound.functional.calibration import Calibration, leave_one_out, reach
 from newfound.functional.counting import Count
 from newfound.functional.geometry import distances
 from newfound.networks.model import Model
 from newfound.training.loop import Row
 from newfound.training.moments import Moment
+
+TOGETHER = 4096
+"""Images whose distances to all centres are in memory at once."""
 
 
 class Clusters(NamedTuple):
@@ -26,6 +30,17 @@ class Clusters(NamedTuple):
     centres: Float[Tensor, "clusters dim"]
     sizes: Int[Tensor, " clusters"]  # images that each centre is the mean of, labelled ones too
     unit: bool  # whether latents are compared on the unit sphere
+
+
+class Fit(NamedTuple):
+    """Where images and clusters lie among a pretrained network's features, along axes and beside them (`coordinates`).
+
+    Training draws every image to some centre, and latents have no length: what fits no class shows here.
+    """
+
+    along: Float[Tensor, "n axes"]
+    beside: Float[Tensor, " n"]
+    centres: Float[Tensor, "clusters axes"]
 
 
 class Compared(NamedTuple):
@@ -49,6 +64,7 @@ class Found:
     clusters: Clusters
     calibration: Calibration  # what distances to centres mean
     threshold: float  # below this confidence an image is unsure
+    fit: Fit | None = None  # where outliers show; None: among latents
     known: tuple[str, ...] = ()  # the known classes that were looked for: the first clusters are theirs
     numbers: tuple[int, ...] = ()  # the class that each cluster is at first; left out: 1, 2, 3, …
     duplicates: Mapping[int, int] = field(
@@ -87,6 +103,24 @@ class Found:
     def distances(self) -> Float[Tensor, "n clusters"]:
         """From every image to every centre, computed once."""
         return distances(self.latents, self.clusters.centres)
+
+    @property
+    def place(self) -> Fit:
+        """Where outliers show."""
+        return self.fit or Fit(self.latents, self.latents.new_zeros(len(self)), self.clusters.centres)
+
+    @cached_property
+    def reach(self) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """From every image to the nearest centre, and to the others, as if it drew no centre to itself. Computed once,
+        some images at a time.
+        """
+        (along, beside, centres), (assignment, _, sizes, _) = self.place, self.clusters
+        parts = []
+        for rows in torch.arange(len(self)).split(TOGETHER):
+            away = leave_one_out(distances(along[rows], centres), assignment[rows], sizes)
+            parts.append(reach(torch.hypot(away, beside[rows, None]).masked_fill(sizes == 0, torch.inf)))
+        nearest, others = zip(*parts, strict=True)
+        return torch.cat(nearest), torch.cat(others)
 
     def compare(self, features: Float[Tensor, "m dim"]) -> Float[Tensor, "m dim"]:
         """Features as they are compared here: by direction, or as they are."""

@@ -21,7 +21,12 @@ from newfound.report import page as report
 from newfound.report.maps import flatten
 
 MANY, POOR = 0.3, 0.6
-"""A share of unsure images above which, and an expected accuracy below which, a report begins with a warning."""
+"""A share of unsure images, or of outliers, above which, and an expected accuracy below which, a report begins with a
+warning.
+"""
+
+DOUBTED = ("unsure", "outlier")
+"""The kinds of images that are of no class for sure."""
 
 CRITERIA = {"pairs": "log of joined over true pairs", "accuracy": "labelled accuracy", "silhouette": "silhouette"}
 
@@ -73,12 +78,18 @@ def page(now: Classes) -> report.Page:
 def find_faults(now: Classes, summary: pd.DataFrame) -> list[str]:
     """Why little of a run should be believed: a sentence for each reason, none where all seems well."""
     faults = []
-    unsure, all_images = int(summary["unsure"].sum()), int((summary["size"] + summary["unsure"]).sum())
+    unsure, outliers = int(summary["unsure"].sum()), int(summary["outliers"].sum())
+    all_images = int(summary["size"].sum()) + unsure + outliers
     if all_images and unsure > MANY * all_images:
         faults.append(
             f"{unsure} of {counted(all_images, 'image')} ({unsure / all_images:.0%}) are unsure: the classes are not "
             "told apart well. Look at each before you name it; more labelled images, another --backbone or fewer "
             "--classes may help."
+        )
+    if all_images and outliers > MANY * all_images:
+        faults.append(
+            f"{outliers} of {counted(all_images, 'image')} ({outliers / all_images:.0%}) fit no class, known or new. "
+            "Look at them first: they may be other pictures than you meant, or more --classes may be there."
         )
     expected = now.found.facts.get("expected accuracy", "")
     if expected and _share(expected) < POOR:
@@ -99,7 +110,7 @@ def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) 
     found, members = now.found, now.rows(number).tolist()
     ordered = table.iloc[members].sort_values("distance", kind="stable")
     kept = [
-        (said == "unsure", report.Exemplar(found.caption(int(row)), _pixels(found.thumbnails[row]), confidence))
+        (said in DOUBTED, report.Exemplar(found.caption(int(row)), _pixels(found.thumbnails[row]), confidence))
         for row, confidence, said in zip(ordered.index, ordered["confidence"], ordered["kind"], strict=True)
         if row in found.thumbnails
     ]
@@ -108,8 +119,9 @@ def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) 
     others = [shown for _, shown in kept if shown not in typical]
     return report.Found(
         name=now.names[number],
-        size=int((ordered["kind"] != "unsure").sum()),  # a class may be called so
+        size=int((~ordered["kind"].isin(DOUBTED)).sum()),  # a class may be called so
         unsure=int((ordered["kind"] == "unsure").sum()),
+        outliers=int((ordered["kind"] == "outlier").sum()),
         known=now.kind(number) == "known",
         coherence=float(ordered["confidence"].mean()),
         exemplars=typical,
@@ -148,6 +160,8 @@ def _lead(now: Classes, classes: pd.DataFrame) -> str:
         text += f" {counted(sure, 'image is', 'images are')} of {counted(len(seen), 'known class', 'known classes')}."
     if unsure := int(classes["unsure"].sum()):
         text += f" {counted(unsure, 'is', 'are')} unsure."
+    if outliers := int(classes["outliers"].sum()):
+        text += f" {counted(outliers, 'fits', 'fit')} none of them."
     if aside := int(now.aside.sum()):
         text += f" {counted(aside, 'was', 'were')} set aside."
     return text

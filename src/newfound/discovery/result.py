@@ -15,7 +15,8 @@ import pandas as pd
 import torch
 
 from newfound import files
-from newfound.data.listing import list_images
+from newfound.data.collection import Collection
+from newfound.data.listing import Listing, list_images
 from newfound.data.pixels import Images
 from newfound.discovery import storage
 from newfound.discovery.edits import Action, Classes, Edit
@@ -192,20 +193,24 @@ class Discovery:
         that cannot be are left out, and named in the log.
         """
         if not isinstance(images, str | Path):
-            return tabulate_predictions(self.classes, images.listing, embed(self.found.model, images))
+            return self._tabulate(images, images.listing)
         tables, skipped = zip(*self.predictions(images), strict=True)
         tell_skipped([*itertools.chain.from_iterable(skipped)])
         return pd.concat(tables, ignore_index=True)
 
     def predictions(self, place: str | Path) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
         """The same bit by bit, for any number of images; with each table the files that could not be read."""
-        listed, model = list_images(place, labelled=False), self.found.model
-        encoder, skipped = encoder_of(model), listed.skipped
+        listed, encoder = list_images(place, labelled=False), encoder_of(self.found.model)
+        skipped = listed.skipped
         for rows in torch.arange(len(listed)).split(TOGETHER):
             images = encoder.encode(listed.pick(rows))
-            table = tabulate_predictions(self.classes, images.listing, embed(model, images), columns_of=listed)
-            yield table, skipped + images.listing.skipped
+            yield self._tabulate(images, listed), skipped + images.listing.skipped
             skipped = ()
+
+    def _tabulate(self, images: Collection, columns_of: Listing) -> pd.DataFrame:
+        model = self.found.model
+        features, seen = embed(model, images), encoder_of(model).coordinates(model, images)
+        return tabulate_predictions(self.classes, images.listing, features, seen, columns_of=columns_of)
 
     def export(self, to: str, place: str | Path, *, images: str | Path | None = None, link: bool = False) -> Path:
         """Write the classes for other tools (`export.FORMATS`) to a place where nothing is yet."""

@@ -21,7 +21,7 @@ from newfound import files
 from newfound.data.decoding import Box
 from newfound.data.listing import Listing
 from newfound.discovery.edits import Classes, Edit, classes
-from newfound.discovery.found import Clusters, Compared, Found
+from newfound.discovery.found import Clusters, Compared, Fit, Found
 from newfound.discovery.journal import EDITS, read_edits
 from newfound.discovery.tables import (
     format_csv,
@@ -33,7 +33,7 @@ from newfound.discovery.tables import (
 from newfound.discovery.trace import TRACE, Trace
 from newfound.encoders import encoder_of
 from newfound.errors import InputError
-from newfound.functional.calibration import Calibration, Logistic
+from newfound.functional.calibration import Calibration
 from newfound.functional.counting import Candidate, Count, Criterion
 from newfound.networks.model import Model
 from newfound.schema import (
@@ -82,7 +82,7 @@ PLAIN = record(
         "truth": maybe(each(text)),
         "history": each(table(number())),
         "unit": flag,
-        "calibration": record({"right": CHANCE, "new": CHANCE}),
+        "calibration": record({"right": CHANCE, "new": CHANCE, "outlier": CHANCE}, optional=("outlier",)),
         "duplicates": table(whole()),
         "comparison": each(row(text, number(0, 1), number(0, 1))),
         "facts": table(text),
@@ -112,6 +112,13 @@ MEASURED = {
     "thumbnail rows": Axes(torch.int64, ("thumbnails",), below="images", distinct=True),
 }
 """What `discovery.safetensors` holds, beside the thumbnails."""
+
+FITTED = {
+    "along": Axes(torch.float32, ("images", "axes")),
+    "beside": Axes(torch.float32, ("images",)),
+    "centres along": Axes(torch.float32, ("clusters", "axes")),
+}
+"""Where outliers show, in the order of `Fit`: all or nothing of it is there."""
 
 THUMBNAILS = {"thumbnails": Axes(torch.uint8, ("thumbnails", "channels", "height", "width"))}
 
@@ -144,6 +151,8 @@ def write_found(found: Found, folder: Path) -> None:
         "thumbnails": torch.stack([found.thumbnails[row] for row in rows]) if rows else torch.empty(0),
     }
     tensors |= {f"{REFERENCE}{place}": copies for place, copies in found.references.items()}
+    if found.fit is not None:
+        tensors |= dict(zip(FITTED, found.fit, strict=True))
     files.write_tensors(folder / TENSORS, tensors)
     if found.moments is not None:
         _trace(found).save(folder)
@@ -212,6 +221,8 @@ def _check(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
     try:
         lengths = {"images": images, "clusters": clusters, "dimensions": model.backbone.dim}
         check_tensors(tensors, MEASURED, lengths)
+        if FITTED.keys() & tensors.keys():
+            check_tensors(tensors, FITTED, lengths)
         if lengths["thumbnails"]:
             check_tensors(tensors, THUMBNAILS, lengths)
         for name in (name for name in tensors if name.startswith(REFERENCE)):
@@ -233,7 +244,7 @@ def _plain(found: Found, folder: Path) -> dict[str, Any]:
         **{key: getattr(listing, key) for key in ("names", "boxes", "groups", "skipped")},
         **{key: getattr(found, key) for key in ("known", "numbers", "threshold", "truth", "history")},
         "unit": found.clusters.unit,
-        "calibration": found.calibration._asdict(),
+        "calibration": found.calibration.asdict(),
         "duplicates": dict(found.duplicates),
         "comparison": found.comparison,
         "facts": dict(found.facts),
@@ -264,8 +275,9 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         model,
         tensors["features"],
         clusters,
-        Calibration(*(Logistic(*about["calibration"][name]) for name in Calibration._fields)),
+        Calibration.of(about["calibration"]),
         about["threshold"],
+        Fit(*(tensors[name] for name in FITTED)) if FITTED.keys() & tensors.keys() else None,
         known=tuple(about["known"]),
         numbers=tuple(about["numbers"]),
         duplicates={int(row): other for row, other in about["duplicates"].items()},
@@ -306,7 +318,7 @@ def _of_version_3(
         "numbers": [place + 1 for place in order],
         "duplicates": about["twins"],
         "history": about["rows"],
-        "calibration": (model.calibration or encoder_of(model).calibration)._asdict(),
+        "calibration": (model.calibration or encoder_of(model).calibration)._replace(outlier=None).asdict(),
         "comparison": (),
         "count": None if count is None else {("criterion" if k == "voice" else k): v for k, v in count.items()},
     }

@@ -17,14 +17,16 @@ from newfound.data.decoding import Box
 from newfound.data.listing import Listing
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
+from newfound.discovery.outliers import judge_other_outliers, judge_outliers
 from newfound.functional import metrics
+from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import leave_one_out, log_margin, novelty_score, probability
 from newfound.functional.geometry import distances
 
-UNSURE, ASIDE = -1, -2
-"""The numbers of images that are of no class for sure, and of those that were set aside."""
+UNSURE, ASIDE, OUTLIER = -1, -2, -3
+"""The numbers of images that are of no class for sure, of those that were set aside, and of those that fit none."""
 
-WORDS = {UNSURE: "unsure", ASIDE: "set aside"}
+WORDS = {UNSURE: "unsure", OUTLIER: "outlier", ASIDE: "set aside"}
 
 COLUMNS = [
     "number",
@@ -33,6 +35,7 @@ COLUMNS = [
     "size",
     "share",
     "unsure",
+    "outliers",
     "coherence",
     "newness",
     "nearest",
@@ -68,13 +71,14 @@ class Judged(NamedTuple):
     guess: Int[Tensor, " n"]  # the class each would be, if it had to be one
     confidence: Float[Tensor, " n"]  # the probability that this is right
     newness: Float[Tensor, " n"]  # that its class is new
+    outlier: Float[Tensor, " n"]  # that it is of none of these classes
     distance: Float[Tensor, " n"]  # to the centre it goes by
 
 
 def judge(now: Classes) -> Judged:
     """The images that were discovered in, each as if it drew no centre to itself; what a person decided is sure."""
     apart = leave_one_out(now.distances, now.own, now.sizes)
-    judged = _judge(now, apart, now.own)._replace(guess=now.assignment)
+    judged = _judge(now, apart, now.own, now.assignment, judge_outliers(now))
     own = now.distances.gather(1, now.own[:, None])[:, 0]
     rows = torch.tensor([*now.decided], dtype=torch.long)
     new = torch.tensor([float(now.kind(number) == "new") for number in now.assignment[rows].tolist()])
@@ -85,26 +89,45 @@ def judge(now: Classes) -> Judged:
     )
 
 
-def judge_others(now: Classes, features: Float[Tensor, "m dim"]) -> Judged:
-    """Images that no centre knows yet."""
+def judge_others(now: Classes, features: Float[Tensor, "m dim"], seen: Coordinates | None = None) -> Judged:
+    """Images that no centre knows yet: their latents, and where they lie among features, if there are such."""
     away = now.mask(distances(now.found.compare(features), now.centres))
-    return _judge(now, away, away.argmin(1))
+    own = away.argmin(1)
+    return _judge(now, away, own, now.owners[own], judge_other_outliers(now, features, seen))
 
 
-def _judge(now: Classes, away: Float[Tensor, "m centres"], own: Int[Tensor, " m"]) -> Judged:
+def _judge(
+    now: Classes,
+    away: Float[Tensor, "m centres"],
+    own: Int[Tensor, " m"],
+    guess: Int[Tensor, " m"],
+    outlier: Float[Tensor, " m"],
+) -> Judged:
+    """What distances mean.
+
+        P(right) = P(right | of a class) · (1 − P(outlier)) ≤ P(new) of a new class, ≤ 1 − P(new) of a known one
+
+    A class is right only if its kind is. Two lines are fitted to two scores, and where these disagree the nearest other
+    class, which P(right) looks at, knows better. One that is given a class though it is likelier wrong, for somebody
+    wants no image unsure, is as likely new as not.
+    """
     calibration, owners = now.found.calibration, now.owners
     new = torch.tensor([number != NOBODY and now.kind(number) == "new" for number in owners.tolist()])
     known = torch.tensor([number != NOBODY and now.kind(number) == "known" for number in owners.tolist()])
     there = new | known
-    confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right)
+    confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right) * (1 - outlier)
     newness = probability(novelty_score(away[:, there], new[there]), calibration.new)
-    return Judged(owners[own], confidence, newness, away.gather(1, own[:, None])[:, 0])
+    surely = confidence.where(confidence < now.found.threshold, confidence.clamp(min=0.5))
+    fresh = torch.tensor([now.kind(number) == "new" for number in guess.tolist()], dtype=torch.bool)
+    newness = torch.where(fresh, newness.maximum(surely), newness.minimum(1 - surely))
+    return Judged(guess, confidence, newness, outlier, away.gather(1, own[:, None])[:, 0])
 
 
 def tabulate_assignments(now: Classes) -> pd.DataFrame:
-    """One row per image: path, class and its number (unsure and −1 where it is of none for sure, set aside and −2),
-    kind, confidence, probability that it is new, distance to its centre, the class it would be if it had to be one,
-    who identified it, and the image it nearly equals.
+    """One row per image: path, class and its number (unsure and −1 where it is of none for sure, set aside and −2,
+    outlier and −3 where it fits none), kind, confidence, probability that it is new, and that it is an outlier,
+    distance to its centre, the class it would be if it had to be one, who identified it, and the image it nearly
+    equals.
     """
     found, judged = now.found, judge(now)
     table = _tabulate(now, found.listing, judged, _answer(now, judged), columns_of=found.listing)
@@ -114,11 +137,17 @@ def tabulate_assignments(now: Classes) -> pd.DataFrame:
 
 
 def tabulate_predictions(
-    now: Classes, listing: Listing, features: Float[Tensor, "m dim"], *, columns_of: Listing | None = None
+    now: Classes,
+    listing: Listing,
+    features: Float[Tensor, "m dim"],
+    seen: Coordinates | None = None,
+    *,
+    columns_of: Listing | None = None,
 ) -> pd.DataFrame:
     """What is said of images that were not discovered in, some of those whose listing decides on columns."""
-    judged = judge_others(now, features)
+    judged = judge_others(now, features, seen)
     numbers = judged.guess.masked_fill(judged.confidence < now.found.threshold, UNSURE)
+    numbers = numbers.masked_fill(judged.outlier > 0.5, OUTLIER)
     return _tabulate(now, listing, judged, numbers, columns_of=columns_of or listing)
 
 
@@ -127,7 +156,8 @@ def _answer(now: Classes, judged: Judged) -> Int[Tensor, " n"]:
     decided = torch.zeros(len(judged.guess), dtype=torch.bool)
     decided[[*now.decided]] = True
     unsure = (judged.confidence < now.found.threshold) & ~decided
-    return judged.guess.masked_fill(unsure, UNSURE).masked_fill(now.aside, ASIDE)
+    answer = judged.guess.masked_fill(unsure, UNSURE).masked_fill(judged.outlier > 0.5, OUTLIER)
+    return answer.masked_fill(now.aside, ASIDE)
 
 
 def _tabulate(
@@ -149,6 +179,7 @@ def _tabulate(
             "kind": [kinds[number] for number in numbers.tolist()],
             "confidence": [round(value, 4) for value in judged.confidence.tolist()],
             "newness": [round(value, 4) for value in judged.newness.tolist()],
+            "outlier": [round(value, 4) for value in judged.outlier.tolist()],
             "distance": [round(value, 5) for value in judged.distance.tolist()],
             "guess": [now.names[number] for number in judged.guess.tolist()],
         }
@@ -156,9 +187,9 @@ def _tabulate(
 
 
 def tabulate_classes(now: Classes) -> pd.DataFrame:
-    """One row per class that has images: number, name, kind, size, share, how many more are unsure, coherence (mean
-    confidence) and newness (mean probability to be new) of all these, nearest class, an exemplar, how many of its
-    images a person has decided on.
+    """One row per class that has images: number, name, kind, size, share, how many more are unsure, and outliers that
+    are nearest to it; coherence (mean confidence) and newness (mean probability to be new) of all these, nearest class,
+    an exemplar, how many of its images a person has decided on.
     """
     judged, found = judge(now), now.found
     answer = _answer(now, judged)
@@ -178,7 +209,8 @@ def tabulate_classes(now: Classes) -> pd.DataFrame:
                 "kind": now.kind(number),
                 "size": size,
                 "share": round(size / len(found), 4),
-                "unsure": len(members) - size,
+                "unsure": int((answer[members] == UNSURE).sum()),
+                "outliers": int((answer[members] == OUTLIER).sum()),
                 "coherence": _mean(judged.confidence[members]),
                 "newness": _mean(judged.newness[members]),
                 "nearest": now.names.get(neighbours.get(number, NOBODY), ""),
@@ -235,13 +267,16 @@ def measure(now: Classes) -> dict[str, float] | None:
         return None
     kept = ~now.aside
     labels, guess = (values[kept] for values in number_truth(now, found.truth))
-    known, sure = len(found.known), (_answer(now, judged) != UNSURE)[kept]
+    answer = _answer(now, judged)[kept]
+    known, sure = len(found.known), answer > 0
     scores = {k: v for k, v in metrics.scores(labels, guess, len(now.names)).items() if isinstance(v, float)}
     if known:
         kinds = metrics.gcd_accuracy(labels, guess, known)
         scores |= {"known accuracy": kinds.known, "novel accuracy": kinds.novel}
         scores |= {"named accuracy": metrics.task_agnostic(labels, guess, known).all}
-    scores |= {"unsure": 1 - sure.double().mean().item()}
+    scores |= {"unsure": (answer == UNSURE).double().mean().item()}
+    if found.calibration.outlier is not None:
+        scores |= {"outlier": (answer == OUTLIER).double().mean().item()}
     if sure.any():
         hits = metrics.right(labels, guess, metrics.matching(labels, guess))  # one assignment: that of all images
         scores |= {"sure accuracy": hits[sure].double().mean().item()}

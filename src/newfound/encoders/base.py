@@ -12,6 +12,7 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection, check_read
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
+from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import Calibration
 from newfound.networks.model import Model
 from newfound.networks.similarity import PairNet
@@ -127,6 +128,12 @@ class Encoder(Protocol[Seen]):
 
     def aim_for_reading(self, model: Model) -> tuple[Model, Float[Tensor, "dim dim"]]:
         """The model, and the map of its latents so far, by whose latents classes are read off."""
+
+    def coordinates(self, model: Model, images: Seen) -> Coordinates | None:
+        """Where images lie among features before anything is learnt from them; None where latents are all there is."""
+
+    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+        """Where the means of `model.recognisable` lie among these, and of how many images each is."""
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

@@ -17,9 +17,16 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.encoders.base import Choices
 from newfound.encoders.extraction import extract_features
-from newfound.encoders.statistics import fit_statistics, refit_axes, sample_features, unsupervised_model
+from newfound.encoders.statistics import (
+    fit_statistics,
+    place_features,
+    place_means,
+    refit_axes,
+    sample_features,
+    unsupervised_model,
+)
 from newfound.errors import InputError
-from newfound.functional.axes import SHRINK
+from newfound.functional.axes import SHRINK, Coordinates
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.networks.model import Model
 from newfound.networks.pretrained import PretrainedBackbone
@@ -41,7 +48,9 @@ class FeatureEncoder:
     shrink: float = SHRINK  # of the known classes' covariance, which whitens
 
     default_method: ClassVar[str] = "pairs+spacing:aligned"  # such features hardly differ between views
-    calibration: ClassVar[Calibration] = Calibration(right=Logistic(6.7, -0.7), new=Logistic(6.2, 0.9))
+    calibration: ClassVar[Calibration] = Calibration(
+        right=Logistic(6.7, -0.7), new=Logistic(6.2, 0.9), outlier=Logistic(3.1, -8.2)
+    )
 
     @property
     def name(self) -> str:
@@ -131,6 +140,14 @@ class FeatureEncoder:
     def aim_for_reading(self, model: Model) -> tuple[Model, Float[Tensor, "dim dim"]]:
         """The model as it is: its axes whiten already."""
         return model, torch.eye(model.backbone.dim)
+
+    def coordinates(self, model: Model, images: FeatureImages) -> Coordinates:
+        """Along the adapter's axes, and beside them."""
+        return place_features(model, images)
+
+    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+        """By what is remembered among features."""
+        return place_means(model)
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

@@ -49,7 +49,9 @@ class PixelEncoder:
 
     name: ClassVar[str] = OWN
     default_method: ClassVar[str] = "spacing"
-    calibration: ClassVar[Calibration] = Calibration(right=Logistic(3.4, -1.5), new=Logistic(1.7, -0.2))
+    calibration: ClassVar[Calibration] = Calibration(
+        right=Logistic(3.4, -1.5), new=Logistic(1.7, -0.2), outlier=Logistic(1.4, -2.8)
+    )
 
     def describe(self) -> str:
         """Who taught it."""
@@ -147,6 +149,15 @@ class PixelEncoder:
             return model, torch.eye(model.backbone.dim)
         metric = whitening(model.known.within_covariance, READING_SHRINK)
         return turn_latents(model, metric), metric
+
+    def coordinates(self, model: Model, images: Images) -> None:
+        """None: it has learnt, and there is nothing before."""
+
+    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+        """Where their means lie among latents."""
+        assert model.known is not None
+        there = model.known.counts > 0
+        return model.known.means[there], model.known.counts[there]
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

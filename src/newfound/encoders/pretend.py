@@ -1,5 +1,6 @@
 """What distances mean: known classes are pretended to be new, where the truth is known."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,18 +9,36 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from newfound.functional.axes import FEW, SHRINK, axes, moments
-from newfound.functional.calibration import Calibration, leave_one_out, log_margin, novelty_score, platt
+from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments
+from newfound.functional.calibration import (
+    Calibration,
+    Logistic,
+    assume,
+    leave_one_out,
+    log_margin,
+    novelty_score,
+    outlier_score,
+    platt,
+    reach,
+)
 from newfound.functional.cluster import semi_supervised_kmeans
-from newfound.functional.geometry import covariance, means
+from newfound.functional.geometry import covariance, distances, means
 from newfound.functional.metrics import matching, right
 from newfound.types import generator
 
 ROUNDS, PRETENDED, MAIN = 4, 2000, 256
 """How often known classes are pretended to be new, with how many images at most, and along how many directions."""
 
+STARTS = 5
+"""Starts of k-means where known classes are hidden whole: the score is not a clustering's."""
+
 SPOKEN = 100
 """Images, over all rounds, below which what distances mean is not learnt from them."""
+
+HIDINGS, OUTLIERS, ALARMS = 8, 0.1, 0.02
+"""How often known classes are hidden whole; the share of images that are of no class, where nobody knows it; and the
+share of the others that may be called so at most. Decision 15.
+"""
 
 
 def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], seed: int = 0) -> Calibration | None:
@@ -32,7 +51,9 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
     labels = labels.unique(return_inverse=True)[1]
     known = (int(labels.max()) + 1) // 2
     main = axes(moments(x), MAIN)  # a few directions hold nearly all, and are far quicker to turn and whiten
+    rest = (x.double() - main.centre).square().sum(1)
     x = (x.double() - main.centre) @ main.matrix
+    rest = (rest - x.square().sum(1)).clamp(min=0)
     shrink = SHRINK * x.shape[1] / len(main.centre)  # of the mean over all directions, as everywhere
     scores: list[Scores] = []
     for turn in range(ROUNDS):
@@ -46,7 +67,8 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
         found = axes(moments(x[some]), FEW, covariance(x[some][taught], y[taught], centres), shrink)
         u = F.normalize((x[some] - found.centre) @ found.matrix, dim=1).float()
         scores.append(outcome(u, y.where(taught, -1), y, random))
-    return calibrate(scores) if scores else None
+    told = calibrate(scores) if scores else None
+    return None if told is None else told._replace(outlier=calibrate_outliers(hide(x, rest, labels, shrink, seed)))
 
 
 class Scores(NamedTuple):
@@ -87,4 +109,79 @@ def calibrate(scores: Sequence[Scores]) -> Calibration | None:
         platt(torch.cat([near, halfway]), torch.cat([right, either])),
         platt(torch.cat([strange, halfway]), torch.cat([new, either])),
     )
-    return found if len(near) >= SPOKEN and min(line.slope for line in found) > 0 else None
+    return found if len(near) >= SPOKEN and min(found.right.slope, found.new.slope) > 0 else None
+
+
+class Hidden(NamedTuple):
+    """How little images are nearer to one centre than to others, and whether their class has one at all."""
+
+    score: Float[Tensor, " n"]
+    outlier: Bool[Tensor, " n"]
+
+
+def hide(
+    x: Float[Tensor, "n features"],
+    rest: Float[Tensor, " n"],
+    labels: Int[Tensor, " n"],
+    shrink: float,
+    seed: int,
+) -> list[Hidden]:
+    """Hide some known classes whole, read the others, and see how the hidden ones' images lie among them.
+
+    A quarter of the classes is neither known nor among what is read. Of the rest one half is known, by half of its
+    images, the other is new. A quarter of these images is not read either: like the hidden ones they only arrive later,
+    so that no axis and no centre was made for them. `rest` is what of ‖x‖² no feature holds.
+    """
+    classes, scores = int(labels.max()) + 1, list[Hidden]()
+    there = classes - max(1, classes // 4)
+    known = max(1, there // 2)
+    for turn in range(HIDINGS):
+        random = generator(seed, "hide", turn)
+        some = torch.randperm(len(x), generator=random)[:PRETENDED]
+        y = torch.randperm(classes, generator=random)[labels[some]]
+        drawn = torch.rand(len(y), generator=random)
+        later = (y >= there) | (drawn < 0.25)
+        taught = ~later & (y < known) & (drawn < 0.625)
+        if len(y[taught].unique()) < known or (~later & ~taught).sum() < there or later.all():
+            continue
+        scores.append(look_later(x[some], rest[some], y, later, taught, there, shrink, random))
+    return scores
+
+
+def look_later(
+    x: Float[Tensor, "n features"],
+    rest: Float[Tensor, " n"],
+    y: Int[Tensor, " n"],
+    later: Bool[Tensor, " n"],
+    taught: Bool[Tensor, " n"],
+    there: int,
+    shrink: float,
+    random: torch.Generator,
+) -> Hidden:
+    """Read images by semi-supervised k-means, and compare with their clusters those that came `later`."""
+    known, read = int(y[taught].max()) + 1, ~later
+    centres, _ = means(x[taught], y[taught], known)
+    within = covariance(x[taught], y[taught], centres)
+    found = axes(moments(x[read]), FEW, within, shrink)
+    u = F.normalize((x[read] - found.centre) @ found.matrix, dim=1).float()
+    cluster = semi_supervised_kmeans(u, y.where(taught, -1)[read], there, random, starts=STARTS).assignment
+    along, beside = coordinates(x, found, within)
+    beside = (beside.square() + rest / (shrink * within.trace() / len(within)).clamp(min=1e-12)).sqrt()
+    places, sizes = means(along[read], cluster, there)
+    away = torch.hypot(distances(along[later], places[sizes > 0]), beside[later, None])
+    return Hidden(outlier_score(*reach(away)), y[later] >= there)
+
+
+def calibrate_outliers(scores: Sequence[Hidden]) -> Logistic | None:
+    """What such scores mean where one image in ten is of no class; None where too few images say it, or the wrong.
+
+    The chance is one half where `ALARMS` of the images that have a class would be called outliers, or farther out.
+    """
+    if not scores:
+        return None
+    score, outlier = (torch.cat(parts) for parts in zip(*scores, strict=True))
+    if len(score) < SPOKEN or outlier.all() or not outlier.any():
+        return None
+    slope, offset = assume(platt(score, outlier), outlier.double().mean().item(), OUTLIERS)
+    far = score[~outlier].double().quantile(1 - ALARMS).item()
+    return Logistic(slope, min(offset, -slope * far)) if slope > 0 and math.isfinite(far) else None

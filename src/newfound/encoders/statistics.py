@@ -11,7 +11,19 @@ from torch import Tensor, nn
 from newfound.data.features import FeatureImages
 from newfound.encoders.known import draw_normal
 from newfound.encoders.pretend import fit_calibration
-from newfound.functional.axes import FEW, SHRINK, Moments, axes, class_moments, moments, power_normalised, together
+from newfound.functional.axes import (
+    FEW,
+    SHRINK,
+    Axes,
+    Coordinates,
+    Moments,
+    axes,
+    class_moments,
+    coordinates,
+    moments,
+    power_normalised,
+    together,
+)
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.networks.pretrained import PretrainedBackbone
@@ -106,6 +118,22 @@ def project(adapter: Adapter, statistics: Statistics) -> Statistics:
     scale = (lengths * told).sum() / told.sum().clamp(min=1)
     counts = statistics.counts.clone()  # memory that two tensors share cannot be saved
     return Statistics(centres, within_covariance / scale.clamp(min=1e-12), counts)
+
+
+@torch.no_grad()
+def place_features(model: Model, images: FeatureImages) -> Coordinates:
+    """Where images lie along the adapter's axes and beside them, whatever it has learnt since."""
+    adapter, (_, statistics) = parts(model)
+    within = None if statistics is None else statistics.within_covariance
+    return coordinates(power_normalised(images.features()), Axes(adapter.centre, adapter.matrix), within)
+
+
+def place_means(model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+    """The same of the known classes that have a mean."""
+    adapter, (_, statistics) = parts(model)
+    assert statistics is not None
+    there = statistics.counts > 0
+    return (statistics.means[there] - adapter.centre) @ adapter.matrix, statistics.counts[there]
 
 
 @torch.no_grad()

@@ -16,11 +16,22 @@ SHRINK = 3.0
 """How much of its mean eigenvalue is added to a covariance before it is inverted; decision 7."""
 
 
+TOGETHER = 1024
+"""Features that are copied in double precision at once."""
+
+
 class Axes(NamedTuple):
     """An affine map to few dimensions: x ↦ (x − centre) · matrix."""
 
     centre: Float[Tensor, " d"]
     matrix: Float[Tensor, "d few"]
+
+
+class Coordinates(NamedTuple):
+    """Where features lie along axes, and how far beside them."""
+
+    along: Float[Tensor, "n few"]
+    beside: Float[Tensor, " n"]
 
 
 def power_normalised(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -67,6 +78,29 @@ def together(a: Moments, b: Moments) -> Moments:
     n, apart = a.n + b.n, b.mean - a.mean
     scatter = a.scatter + b.scatter + a.n * b.n / n * torch.outer(apart, apart)
     return Moments(n, a.mean + b.n / n * apart, scatter)
+
+
+def coordinates(
+    x: Float[Tensor, "n d"], along: Axes, within_covariance: Float[Tensor, "d d"] | None = None
+) -> Coordinates:
+    """Where features lie, in the metric in which the axes A are orthonormal.
+
+        y = (x − centre) A,   r² = (x − centre)ᵀ (S + α I)⁻¹ (x − centre) − ‖y‖²
+
+    `axes` made A so that Aᵀ (S + α I) A = I, with α = ρ s̄; so A itself says what α was. Latents have neither the length
+    of y nor r: what is like nothing that the axes were made for shows in these alone.
+    """
+    A, d = along.matrix.double(), len(along.centre)
+    S = (torch.zeros(d, d) if within_covariance is None else within_covariance).double()
+    alpha = (A.shape[1] - (A * (S @ A)).sum()) / A.square().sum()
+    metric = torch.linalg.inv(S + alpha * torch.eye(d, dtype=torch.float64))
+    y, r = x.new_empty(len(x), A.shape[1]), x.new_empty(len(x))
+    for start in range(0, len(x), TOGETHER):
+        apart = x[start : start + TOGETHER].double() - along.centre
+        here = apart @ A
+        y[start : start + TOGETHER] = here
+        r[start : start + TOGETHER] = ((apart @ metric * apart).sum(1) - here.square().sum(1)).clamp(min=0).sqrt()
+    return Coordinates(y, r)
 
 
 def axes(

@@ -1,6 +1,7 @@
 """How far an answer can be trusted: distances to centres become chances that were measured on pretend-novel classes."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,10 +18,20 @@ class Logistic(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What scores mean: that an image's class is right, and that it is a new one."""
+    """What scores mean: that an image's class is right, that it is a new one, and that the image is of no class."""
 
     right: Logistic
     new: Logistic
+    outlier: Logistic | None = None  # None: nobody measured it, and no image is called so
+
+    def asdict(self) -> dict[str, tuple[float, float]]:
+        """As a file has it, without what was not measured."""
+        return {name: tuple(line) for name, line in self._asdict().items() if line is not None}
+
+    @staticmethod
+    def of(lines: Mapping[str, Sequence[float]]) -> "Calibration":
+        """What `asdict` gave."""
+        return Calibration(**{name: Logistic(*lines[name]) for name in Calibration._fields if name in lines})
 
 
 def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int = 50) -> Logistic:
@@ -81,6 +92,35 @@ def novelty_score(distances: Float[Tensor, "n centres"], new: Bool[Tensor, " cen
     if new.all() or not new.any():
         return ratio(known, novel)
     return ratio(known, novel).masked_fill(known.isinf() | novel.isinf(), 0.0)
+
+
+def outlier_score(nearest: Float[Tensor, " n"], others: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """By how little an image is nearer to the nearest centre than to the others: −log log(d̄ / d).
+
+    d is the distance to the nearest centre, d̄ the mean of those to all others (`reach`), so that it means the same
+    among few classes and among many. What is equally far from all fits none: ∞. −∞ where nothing can be said: of two
+    classes, what lies half-way between them may still be of either.
+    """
+    return -ratio(others, nearest).clamp(min=0).log().masked_fill(others.isinf(), math.inf)
+
+
+def reach(distances: Float[Tensor, "n centres"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """The distance to the nearest centre, and the mean of those to the others; centres at ∞ are none.
+
+    The latter is ∞ where there are fewer than two others.
+    """
+    nearest, there = distances.amin(1), distances.isfinite()
+    total = distances.masked_fill(~there, 0.0).sum(1) - nearest.masked_fill(nearest.isinf(), 0.0)
+    count = there.sum(1) - 1
+    return nearest, torch.where(count > 1, total / count.clamp(min=1), math.inf)
+
+
+def assume(line: Logistic, share: float, prior: float) -> Logistic:
+    """The chance of something that is less frequent, or more, than where it was measured (Bayes).
+
+    logit p = slope · score + offset + logit prior − logit share
+    """
+    return Logistic(line.slope, line.offset + math.log(prior / (1 - prior)) - math.log(share / (1 - share)))
 
 
 def leave_one_out(

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound import files
 from newfound.errors import InputError
-from newfound.functional.calibration import Calibration, Logistic
+from newfound.functional.calibration import Calibration
 from newfound.functional.geometry import covariance, means
 from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.adapter import Adapter
@@ -71,7 +71,7 @@ PLAIN = record(
         "channels": one_of(1, 3),
         "classes": each(text, distinct=True),
         "similarity": OURS,
-        "trust": record({"right": CHANCE, "new": CHANCE}),
+        "trust": record({"right": CHANCE, "new": CHANCE, "outlier": CHANCE}, optional=("outlier",)),
         "trunk": record(NETWORK | {"parts": each(record(NETWORK))}, optional=("parts",)),
         "rehearsal": record(
             {
@@ -178,7 +178,7 @@ class Model:
             tensors |= {f"similarity.{name}": tensor.clone() for name, tensor in self.similarity.state_dict().items()}
         tensors |= _stored(self.known)
         if self.calibration is not None:
-            about["trust"] = self.calibration._asdict()
+            about["trust"] = self.calibration.asdict()
         if self.rehearsal is not None:
             about["rehearsal"] = self.rehearsal.asdict()
         if self.pretrained is not None:
@@ -258,7 +258,7 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
         pretrained = Pretrained(network, _statistics(_below("statistics.", tensors), inner))
     calibration = None
     if "trust" in about:
-        calibration = Calibration(*(Logistic(*about["trust"][name]) for name in Calibration._fields))
+        calibration = Calibration.of(about["trust"])
     return Model(
         backbone.eval(),
         size=about["size"],

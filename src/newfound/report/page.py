@@ -37,6 +37,7 @@ class Found:
     doubtful: list[Exemplar]  # least typical first
     truth: dict[str, int] | None = None  # true class → images; None where the truth is not known
     unsure: int = 0  # images that would be of it if they had to be of any
+    outliers: int = 0  # images that fit no class, and this one best
     known: bool = False  # whether it was known before
     number: int = 0  # what tables call it by; 0: nothing
     nearest: str = ""  # of a new class, the known one that lies nearest
@@ -69,7 +70,7 @@ class Page:
     @property
     def images(self) -> int:
         """How many images are in the classes."""
-        return sum(found.size + found.unsure for found in self.classes)
+        return sum(found.size + found.unsure + found.outliers for found in self.classes)
 
 
 MEANINGS = {
@@ -81,6 +82,7 @@ MEANINGS = {
     "novel accuracy": "Accuracy on images of new classes, by the same match.",
     "named accuracy": "Share of images in the right class, where known classes must be called by their own names.",
     "unsure": "Share of images that are called unsure.",
+    "outlier": "Share of images that are said to fit no class.",
     "sure accuracy": "Accuracy on the other images.",
     "balance": "How even the found classes are in size: 1 is all of one size, 0 is everything in one class.",
 }
@@ -246,6 +248,7 @@ def remarks(found: Found) -> str:
     """A class's number, that it was known before, and how many images may be of it too."""
     said = [f"number {found.number}"] * (found.number > 0) + ["known before"] * found.known
     said += [f"{found.unsure:,} more are unsure"] * (found.unsure > 0)
+    said += [f"{found.outliers:,} fit no class, and this one best"] * (found.outliers > 0)
     return "".join(f"{words}; " for words in said)
 
 

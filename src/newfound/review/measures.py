@@ -8,6 +8,7 @@ from torch import Tensor
 
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
+from newfound.discovery.outliers import judge_outliers
 from newfound.functional.calibration import probability, ratio
 from newfound.functional.geometry import distances
 
@@ -31,6 +32,7 @@ class Measures(NamedTuple):
     confidence: Float[Tensor, " n"]  # the probability that its class is right; 1 where a person decided
     distance: Float[Tensor, " n"]  # to the centre it goes by
     unsure: Bool[Tensor, " n"]  # of no class for sure; those that were set aside are of none
+    outlier: Bool[Tensor, " n"]  # of no class, known or new
     decided: Bool[Tensor, " n"]  # by a person
     own: Int[Tensor, " n"]  # the centre it goes by
     near: Near
@@ -41,7 +43,8 @@ def begin_measures(now: Classes) -> Measures:
     """Measures from nothing."""
     n = len(now.found)
     nothing = torch.zeros(n, dtype=torch.bool)
-    start = Measures(torch.zeros(n), torch.zeros(n), nothing, nothing, torch.full((n,), -1), find_near(now.found), {})
+    zeros, nobody = torch.zeros(n), torch.full((n,), -1)
+    start = Measures(zeros, zeros, nothing, nothing, nothing, nobody, find_near(now.found), {})
     return measure_again(start, now)
 
 
@@ -58,7 +61,7 @@ def find_near(found: Found) -> Near:
 def measure_again(before: Measures, now: Classes) -> Measures:
     """The measures of other classes in the same images: what has not changed is kept.
 
-    confidence = σ(a log(d′ / d) + b),   d to its own centre, d′ to the nearest of another class
+    confidence = σ(a log(d′ / d) + b) · (1 − P(outlier)),   d to its own centre, d′ to the nearest of another class
     """
     latents, found = now.found.latents, now.found
     moved = (before.own != now.own).nonzero()[:, 0]
@@ -71,12 +74,14 @@ def measure_again(before: Measures, now: Classes) -> Measures:
     other = _nearest_other(now, before.near, [more[key] for key in keys])
     m = now.sizes.to(own)[now.own]
     lone = torch.where(m > 1, own * m / (m - 1), torch.inf)  # as if it drew no centre to itself (`leave_one_out`)
-    confidence = probability(ratio(other, lone), found.calibration.right)
+    outlier = judge_outliers(now)
+    confidence = probability(ratio(other, lone), found.calibration.right) * (1 - outlier)
     decided = torch.zeros(len(found), dtype=torch.bool)
     decided[[*now.decided]] = True
     confidence = confidence.masked_fill(decided, 1.0)
-    unsure = (confidence < found.threshold) & ~decided & ~now.aside
-    return Measures(confidence, own, unsure, decided, now.own, before.near, more)
+    far = (outlier > 0.5) & ~now.aside
+    unsure = (confidence < found.threshold) & ~decided & ~now.aside & ~far
+    return Measures(confidence, own, unsure, far, decided, now.own, before.near, more)
 
 
 def _to_own(now: Classes, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:

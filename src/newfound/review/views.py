@@ -10,7 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from newfound.discovery.edits import NOBODY, Classes, Edit, standing
-from newfound.discovery.tables import ALGORITHM, ASIDE, UNSURE, WORDS
+from newfound.discovery.tables import ALGORITHM, ASIDE, OUTLIER, UNSURE, WORDS
 from newfound.errors import InputError
 from newfound.functional.geometry import distances
 from newfound.report.figures import colours
@@ -19,7 +19,7 @@ from newfound.review.measures import Measures
 KINDS = ("known", "new", "unsure", "outlier", "set aside")
 """What a line of the class list may be, in the order of the list. The last three are no classes: images wait there."""
 
-WAITING = (UNSURE,)
+WAITING = (UNSURE, OUTLIER)
 """Lists of images that have no class for sure: "more like these" looks among them."""
 
 REFERENCES, NEIGHBOURS, SIMILAR, MORE = 6, 12, 8, 60
@@ -126,7 +126,8 @@ def view_last(edits: Sequence[Edit]) -> dict[str, Any] | None:
 def answers(scene: Scene) -> Int[Tensor, " n"]:
     """The number of every image's class, or of the list that it waits in."""
     now, measures = scene.now, scene.measures
-    return now.assignment.masked_fill(measures.unsure, UNSURE).masked_fill(now.aside, ASIDE)
+    answer = now.assignment.masked_fill(measures.unsure, UNSURE).masked_fill(measures.outlier, OUTLIER)
+    return answer.masked_fill(now.aside, ASIDE)
 
 
 def find_medoids(now: Classes, measures: Measures) -> dict[int, int]:
