@@ -24,7 +24,7 @@ from newfound.data.datasets import load_doodles
 from newfound.discovery.facts import versions
 from newfound.discovery.settings import StageOne
 from newfound.encoders import embed
-from newfound.encoders.pixels import PixelEncoder
+from newfound.encoders.pixels import READING_SHRINK, PixelEncoder
 from newfound.encoders.pretend import Scores, calibrate, outcome
 from newfound.functional.axes import FEW, SHRINK, axes, moments, power_normalised
 from newfound.functional.counting import count
@@ -103,7 +103,7 @@ def main() -> None:
                 {"set": "drawings", "known": DRAWN, "novel": novel, "shrink": shrink} | ratios(counts, DRAWN + novel)
             )
             print(rows[-1], flush=True)
-            if shrink is None:
+            if shrink == READING_SHRINK:
                 scores += [outcome(*parts, generator(s)) for s, parts in enumerate(tries)]
     lines["learnt"] = calibrate(scores)
     about = {"command": "python scripts/choose_counting.py CIFAR", "versions": versions()}

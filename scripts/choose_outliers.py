@@ -26,11 +26,12 @@ from newfound.data.datasets import load_dataset, load_doodles, load_fashion_mnis
 from newfound.data.decoding import configure_pillow, decode
 from newfound.discovery.facts import versions
 from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.pixels import READING_SHRINK
 from newfound.encoders.pretend import Hidden, calibrate_outliers, fit_calibration
 from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments, power_normalised
 from newfound.functional.calibration import Calibration, log_margin, outlier_score, probability, reach
 from newfound.functional.cluster import semi_supervised_kmeans
-from newfound.functional.geometry import covariance, distances, means
+from newfound.functional.geometry import covariance, distances, means, whitening
 from newfound.types import generator
 
 CLIPART = Path("/usr/share/openclipart/png")
@@ -124,8 +125,8 @@ def chance_of(away: Tensor, line: Calibration) -> Tensor:
 
 def learnt() -> list[Hidden]:
     """How drawings lie among latents of a network that has learnt 60 kinds, fifteen others hidden."""
-    z, labels, truth, _ = drawings()
-    u, scores = F.normalize(z, dim=1), []
+    z, labels, truth, spread = drawings()
+    u, scores = F.normalize(z @ whitening(spread, READING_SHRINK), dim=1), []
     for split in range(SPLITS):
         random = generator("outliers", split)
         order = torch.cat([torch.arange(DRAWN), DRAWN + torch.randperm(100 - DRAWN, generator=random)])

@@ -50,7 +50,7 @@ class PixelEncoder:
     name: ClassVar[str] = OWN
     default_method: ClassVar[str] = "spacing"
     calibration: ClassVar[Calibration] = Calibration(
-        right=Logistic(3.4, -1.5), new=Logistic(1.7, -0.2), outlier=Logistic(1.4, -2.8)
+        right=Logistic(6.0, -1.2), new=Logistic(3.5, 0.0), outlier=Logistic(1.5, -3.6)
     )
 
     def describe(self) -> str:
