@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 
 from newfound import files
-from newfound.data.collection import Collection
-from newfound.data.listing import Listing, list_images
+from newfound.data.listing import list_images
 from newfound.data.pixels import Images
 from newfound.discovery import storage
 from newfound.discovery.edits import Action, Classes, Edit
@@ -26,8 +25,8 @@ from newfound.discovery.journal import EDITS, Journal, check_reach, lock
 from newfound.discovery.pages import render_report
 from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
-from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_predictions
-from newfound.encoders import embed, encoder_of
+from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_others
+from newfound.encoders import encoder_of
 from newfound.errors import InputError, counted, shorten
 from newfound.functional.cluster import kmeans
 from newfound.types import generator
@@ -193,7 +192,7 @@ class Discovery:
         that cannot be are left out, and named in the log.
         """
         if not isinstance(images, str | Path):
-            return self._tabulate(images, images.listing)
+            return tabulate_others(self.classes, images, images.listing)
         tables, skipped = zip(*self.predictions(images), strict=True)
         tell_skipped([*itertools.chain.from_iterable(skipped)])
         return pd.concat(tables, ignore_index=True)
@@ -204,13 +203,8 @@ class Discovery:
         skipped = listed.skipped
         for rows in torch.arange(len(listed)).split(TOGETHER):
             images = encoder.encode(listed.pick(rows))
-            yield self._tabulate(images, listed), skipped + images.listing.skipped
+            yield tabulate_others(self.classes, images, listed), skipped + images.listing.skipped
             skipped = ()
-
-    def _tabulate(self, images: Collection, columns_of: Listing) -> pd.DataFrame:
-        model = self.found.model
-        features, seen = embed(model, images), encoder_of(model).coordinates(model, images)
-        return tabulate_predictions(self.classes, images.listing, features, seen, columns_of=columns_of)
 
     def export(self, to: str, place: str | Path, *, images: str | Path | None = None, link: bool = False) -> Path:
         """Write the classes for other tools (`export.FORMATS`) to a place where nothing is yet."""

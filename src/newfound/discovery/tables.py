@@ -13,11 +13,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound.data.collection import Collection
 from newfound.data.decoding import Box
 from newfound.data.listing import Listing
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
 from newfound.discovery.outliers import judge_other_outliers, judge_outliers
+from newfound.encoders import embed, encoder_of
 from newfound.functional import metrics
 from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import leave_one_out, log_margin, novelty_score, probability
@@ -149,6 +151,13 @@ def tabulate_predictions(
     numbers = judged.guess.masked_fill(judged.confidence < now.found.threshold, UNSURE)
     numbers = numbers.masked_fill(judged.outlier > 0.5, OUTLIER)
     return _tabulate(now, listing, judged, numbers, columns_of=columns_of or listing)
+
+
+def tabulate_others(now: Classes, images: Collection, columns_of: Listing) -> pd.DataFrame:
+    """The same of images as the backbone is given them."""
+    model = now.found.model
+    features, seen = embed(model, images), encoder_of(model).coordinates(model, images)
+    return tabulate_predictions(now, images.listing, features, seen, columns_of=columns_of)
 
 
 def _answer(now: Classes, judged: Judged) -> Int[Tensor, " n"]:
