@@ -67,6 +67,7 @@ class Step(NamedTuple):
     """Where the review is after an edit."""
 
     action: str
+    cost: int  # actions that it took
     actions: int  # in all
     looked: int  # images that were looked at
 
@@ -123,7 +124,7 @@ class Reviewer:
                 self._parted.add(key_of(scene.now, best.what[0]))
             VERBS[best.action](self.run, *best.what)
             self.actions += best.cost
-            yield Step(best.action, self.actions, len(self.kinds))
+            yield Step(best.action, best.cost, self.actions, len(self.kinds))
 
     def _glance(self, scene: Scene) -> None:
         """Look at the most typical images of every class, and from the least sure on until a screen holds one kind."""
