@@ -310,8 +310,8 @@ def benchmark(
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: how many
-            actions a simulated reviewer needs.
+        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: actions
+            that a simulated reviewer needs.
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
         methods: the rows to make; default: the paper's, then controls.

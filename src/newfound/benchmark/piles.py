@@ -52,7 +52,7 @@ def deal(files: Mapping[str, Sequence[Path]], labelled: Callable[[int], bool], s
 
 
 def deal_photographs(data: Path | None, seed: int, folder: Path) -> Pile:
-    """CIFAR-10: five classes known by 100 images each, 500 of every class unlabelled."""
+    """CIFAR-10: 600 images of each class, five classes known by 100 of theirs."""
     images = load_dataset("cifar10", data)
     pixels, labels = images.pixels.permute(0, 2, 3, 1).numpy(), images.listing.labels
     files: dict[str, list[Path]] = {}

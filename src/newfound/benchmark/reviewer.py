@@ -18,7 +18,7 @@ bears the name of what it shows.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -40,6 +40,11 @@ SCREEN, STRIP = 40, 18
 
 PARTS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 """In how many parts a split is tried; the page offers up to 20."""
+
+ORDERS: tuple[views.Order, ...] = get_args(views.Order)
+
+FEW = 3
+"""Where no edit puts more images right per action, the reviewer looks on before they take out single ones."""
 
 STRANGERS = 5
 """A class with fewer images of other kinds is not split: clicks take them out as quickly."""
@@ -116,10 +121,10 @@ class Reviewer:
             scene = self.scene()
             self._glance(scene)
             best = max(self._propose(scene), key=lambda proposal: proposal.value, default=None)
-            if best is None:
-                if not self._scroll(scene):
-                    return
+            if (best is None or best.value < FEW) and self._scroll(scene, to_the_end=best is None):
                 continue
+            if best is None:
+                return
             if best.action == "split":
                 self._parted.add(key_of(scene.now, best.what[0]))
             VERBS[best.action](self.run, *best.what)
@@ -127,20 +132,21 @@ class Reviewer:
             yield Step(best.action, best.cost, self.actions, len(self.kinds))
 
     def _glance(self, scene: Scene) -> None:
-        """Look at the most typical images of every class, and from the least sure on until a screen holds one kind."""
+        """Look at a screen of every class, the most typical images, and one of the least sure."""
         for number in filled(scene.now):
-            self.look(show(scene, number, "typical")[:SCREEN].tolist())
-            for screen in screens(show(scene, number, "doubtful")):
-                self.look(screen)
-                if len({self.kinds[row] for row in screen}) == 1:
-                    break
+            for order in ORDERS:
+                self.look(show(scene, number, order)[:SCREEN].tolist())
 
-    def _scroll(self, scene: Scene) -> bool:
-        """Look at another screen of every class; whether there was one."""
+    def _scroll(self, scene: Scene, *, to_the_end: bool) -> bool:
+        """Look on through every class, from the least sure on, until a screen holds one kind, or to the end; whether
+        there was something new.
+        """
         before = len(self.kinds)
         for number in filled(scene.now):
-            unseen = [row for row in show(scene, number, "doubtful").tolist() if row not in self.kinds]
-            self.look(unseen[:SCREEN])
+            for screen in screens(show(scene, number, "doubtful")):
+                self.look(screen)
+                if not to_the_end and len({self.kinds[row] for row in screen}) == 1:
+                    break
         return len(self.kinds) > before
 
     def _propose(self, scene: Scene) -> Iterator[Proposal]:
@@ -156,7 +162,7 @@ class Reviewer:
         like those of a class, which are asked for with all of it selected.
         """
         for number in (*filled(scene.now), UNSURE):
-            for order in ("typical", "doubtful"):
+            for order in ORDERS:
                 yield Grid(show(scene, number, order))
         for number in filled(scene.now):
             yield Grid(np.array(views.more_like(scene, scene.now.rows(number).tolist())["rows"], dtype=int), 1)

@@ -1,4 +1,4 @@
-"""How many actions a review takes: the simulated reviewer on piles whose truth is known, beside labelling single images."""
+"""How many actions a review takes: the simulated reviewer on piles whose truth is known, beside single images."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ STAGE = StageOne(backbone="efficientnet-lite0")
 SEEDS = (0, 1, 2)
 
 ABOUT = {
-    "cifar10": "CIFAR-10: 500 images of each class, five classes known by 100 more each",
+    "cifar10": "CIFAR-10: 600 images of each class, five classes known by 100 of theirs",
     "clip-art": "Clip art: 16 kinds, at most 50 pictures each, eight known by half of theirs",
 }
 """What each pile is."""
