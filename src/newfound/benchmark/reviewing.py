@@ -26,6 +26,7 @@ from newfound.discovery.settings import Run, StageOne
 from newfound.discovery.tables import judge, number_truth
 from newfound.errors import InputError, choices
 from newfound.functional import metrics
+from newfound.report.curves import Curve
 
 log = logging.getLogger("newfound")
 
@@ -222,6 +223,26 @@ def verdict(folder: Path) -> str:
             cells = [f"**{spread(ours, 0)}**" if there else "–", *(spread(values, 0) for values in alone)]
             lines.append(f"| {ABOUT[name].partition(':')[0]} | {' | '.join(cells)} | {len(there)} of {len(rows)} |")
     return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def curves(folder: Path) -> list[tuple[str, list[Curve]]]:
+    """What the figure shows of every pile: each seed's review, and single images by the first seed."""
+    panels = []
+    for name in PILES:
+        if rows := read(folder / f"review-{name}.json")["rows"]:
+            shown = [
+                Curve("simulated reviewer", _per_thousand(row["curve"]["actions"], row), row["curve"]["accuracy"])
+                for row in rows
+            ]
+            for way, points in rows[0]["single"].items():
+                actions, accuracy = zip(*points, strict=True)
+                shown.append(Curve(way, _per_thousand(actions, rows[0]), accuracy))
+            panels.append((ABOUT[name].partition(":")[0], shown))
+    return panels
+
+
+def _per_thousand(actions: Sequence[int], row: Mapping[str, Any]) -> list[float]:
+    return [1000 * count / row["images"] for count in actions]
 
 
 def spending(folder: Path) -> str:
