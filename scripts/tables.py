@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`, and a figure.
+"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`; a figure.
 
 python scripts/tables.py
 """

@@ -75,7 +75,7 @@ def test_a_review_is_a_row_that_says_when_the_goal_was_reached_and_by_what():
     curve, goal = row["curve"], row["goal"]
     assert curve["accuracy"][0] == name_share(make().classes, make().found.truth)
     assert row["start"] == match_share(make().classes, make().found.truth)
-    assert curve["accuracy"][-1] >= 0.99
+    assert curve["accuracy"][-1] >= 0.98
     assert goal["accuracy"] >= 0.95
     assert goal["classes"] <= 1.2 * 3
     assert sum(goal["spent"].values()) == goal["actions"]

@@ -49,6 +49,9 @@ FEW = 3
 STRANGERS = 5
 """A class with fewer images of other kinds is not split: clicks take them out as quickly."""
 
+CHANGED = 0.1
+"""The share of a class that must have changed for its splits to be looked at again."""
+
 Kinds = Mapping[int, str]
 """What images show, by row, of those that were looked at."""
 
@@ -84,6 +87,13 @@ class Grid(NamedTuple):
     clicks: int = 0
 
 
+class Preview(NamedTuple):
+    """What a class would be split in, by so many parts after the other, when it had these images."""
+
+    rows: set[int]
+    parts: list[list[list[int]]]
+
+
 class Reviewer:
     """One run under review by somebody who sees what images show.
 
@@ -102,8 +112,9 @@ class Reviewer:
         self._truth = run.found.truth
         self._measures = begin_measures(run.classes)
         self._between = distances(run.found.clusters.centres)
-        self._previews: dict[tuple[int, int, bytes], list[list[int]]] = {}
+        self._previews: dict[int, Preview] = {}  # of each class, the last ones
         self._parted: set[bytes] = set()  # images that were split
+        self._moves: dict[tuple[object, ...], list[Proposal]] = {}  # what grids that have not changed gave
 
     def look(self, rows: Iterable[int]) -> None:
         """See what images show."""
@@ -150,10 +161,11 @@ class Reviewer:
         return len(self.kinds) > before
 
     def _propose(self, scene: Scene) -> Iterator[Proposal]:
-        yield from propose_names(scene.now, self.kinds)
-        yield from self._propose_splits(scene.now)
+        names = [*propose_names(scene.now, self.kinds)]
+        yield from names
+        yield from self._propose_splits(scene.now, max((name.value for name in names), default=0.0))
         for grid in self._grids(scene):
-            yield from propose_moves(scene.now, grid, self.kinds)
+            yield from self._propose_moves(scene.now, grid)
         if self.confirm:
             yield from propose_accepts(scene, self.kinds, self.confirm)
 
@@ -167,28 +179,48 @@ class Reviewer:
         for number in filled(scene.now):
             yield Grid(np.array(views.more_like(scene, scene.now.rows(number).tolist())["rows"], dtype=int), 1)
 
-    def _propose_splits(self, now: Classes) -> Iterator[Proposal]:
-        """Splits of classes that hold strangers; never twice of the same images, which have been merged again since."""
+    def _propose_moves(self, now: Classes, grid: Grid) -> list[Proposal]:
+        """`propose_moves`, once for a grid that stays as it is."""
+        rows = grid.rows.tolist()
+        seen, there = tuple(map(self.kinds.get, rows)), now.assignment.numpy()[grid.rows]
+        key = grid.clicks, grid.rows.tobytes(), there.tobytes(), seen, tuple(now.names.items())
+        if key not in self._moves:
+            self._moves[key] = [*propose_moves(now, grid, self.kinds)]
+        return self._moves[key]
+
+    def _propose_splits(self, now: Classes, bar: float) -> Iterator[Proposal]:
+        """Splits of classes that hold so many strangers that a split, two actions at least with a name, may be worth more
+        than this; never twice of the same images, which have been merged again since.
+        """
         for number in filled(now):
             held = expect(now.rows(number).tolist(), self.kinds)
-            if sum(held.values()) - max(held.values()) >= STRANGERS and key_of(now, number) not in self._parted:
-                previews = (self._preview(now, number, into) for into in PARTS)
-                yield from (found for parts in previews for found in propose_split(number, parts, self.kinds))
+            strangers = sum(held.values()) - max(held.values())
+            if strangers >= max(STRANGERS, 2 * bar) and key_of(now, number) not in self._parted:
+                for parts in self._preview(now, number):
+                    yield from propose_split(number, parts, self.kinds)
 
-    def _preview(self, now: Classes, number: int, into: int) -> list[list[int]]:
-        """The parts that the page proposes, none where it has so many not, looked at as it shows them."""
-        key = number, into, key_of(now, number)
-        if key not in self._previews:
-            try:
-                self._previews[key] = self.run.propose_split(number, into)
-            except InputError:
-                self._previews[key] = []
-            for part in self._previews[key]:
-                rows = torch.tensor(part)
-                middle = now.found.latents[rows].mean(0, keepdim=True)
-                away = distances(now.found.latents[rows], middle)[:, 0]
-                self.look(rows[away.argsort(stable=True)[:STRIP]].tolist())
-        return self._previews[key]
+    def _preview(self, now: Classes, number: int) -> list[list[list[int]]]:
+        """The parts that the page proposes of a class, by their number, looked at as it shows them; none where it has
+        hardly changed since: nobody asks again after each image that is moved.
+        """
+        rows = {*now.rows(number).tolist()}
+        before = self._previews.get(number)
+        if before is not None and before.rows == rows:
+            return before.parts
+        if before is not None and len(before.rows ^ rows) < CHANGED * len(before.rows):
+            return []
+        found = [self.run.propose_split(number, into) for into in PARTS if into <= self._different(now, number)]
+        for part in itertools.chain.from_iterable(found):
+            there = torch.tensor(part)
+            middle = now.found.latents[there].mean(0, keepdim=True)
+            away = distances(now.found.latents[there], middle)[:, 0]
+            self.look(there[away.argsort(stable=True)[:STRIP]].tolist())
+        self._previews[number] = Preview(rows, found)
+        return found
+
+    def _different(self, now: Classes, number: int) -> int:
+        """How many different images a class has: it has no more parts."""
+        return len(now.found.latents[now.rows(number)].unique(dim=0))
 
 
 VERBS: dict[str, Callable[..., object]] = {
