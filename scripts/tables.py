@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`.
+"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`; a figure.
 
 python scripts/tables.py
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from newfound.benchmark import claims, evidence, summary
+from newfound.benchmark import claims, evidence, reviewing, summary
+from newfound.report.curves import draw_curves
+from newfound.report.drawings import save
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -19,6 +21,7 @@ PAGES = (
     "docs/results.md",
     "docs/claims.md",
     "docs/evidence.md",
+    "docs/reviewing.md",
     "docs/methods.md",
     "docs/decisions/0005-weights.md",
     "docs/decisions/0006-cpu-budget.md",
@@ -184,6 +187,7 @@ EVIDENCE = {
     "large": evidence.large_tables,
     "verdicts": evidence.verdicts,
 }
+REVIEWING = {"verdict": reviewing.verdict, "seeds": reviewing.tables, "spending": reviewing.spending}
 PARTS = ("comparison", "published", "gains", "separation", "costs")
 
 
@@ -194,6 +198,8 @@ def filled(text: str) -> str:
     def made(match: re.Match[str]) -> str:
         if match[2] == "evidence":
             table = EVIDENCE[match[3]](ROOT / "results")
+        elif match[2] == "reviewing":
+            table = REVIEWING[match[3]](ROOT / "results")
         else:
             table = results(match[2], match[3]) if match[2] in PARTS else TABLES[match[2]]()
         return f"{match[1]}{table}\n{match[4]}"
@@ -205,3 +211,5 @@ if __name__ == "__main__":
     for page in PAGES:
         path = ROOT / page
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    if panels := reviewing.curves(ROOT / "results"):
+        save(draw_curves(panels, "actions per 1000 images", reviewing.GOAL), ROOT / "docs/figures/reviewing")

@@ -92,6 +92,15 @@ def test_a_known_class_keeps_number_and_name_whatever_is_merged_with_it(made, or
     assert made.classes.kind(CAT) == "known"
 
 
+@pytest.mark.parametrize("order", [(FIRST, THIRD), (THIRD, FIRST)])
+def test_a_class_that_somebody_named_keeps_number_and_name_when_it_is_merged_with_one_that_nobody_did(made, order):
+    made.rename(THIRD, "sea pen")
+    assert made.merge(order) == THIRD
+    assert names(made) == {CAT: "cat", ABSENT: "new-1", SECOND: "new-3", THIRD: "sea pen"}
+    made.rename(SECOND, "crab")
+    assert made.merge([THIRD, SECOND]) == SECOND  # both are named: the first that was found
+
+
 @pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
 def test_classes_may_be_merged_and_named_by_numbers_of_any_kind(made, kind):
     assert made.merge(kind([THIRD, SECOND])) == SECOND

@@ -214,6 +214,24 @@ def test_a_person_with_a_mouse_names_merges_splits_moves_undoes_and_exports(brow
     visit.check()
 
 
+def test_ranges_are_added_to_what_is_selected_with_ctrl_by_mouse_and_by_keys(browser, address):
+    visit = Visit(browser, address)
+    tile = visit.page.locator
+    visit.title("new-1")
+    tile("#tile-0").click()
+    tile("#tile-2").click(modifiers=["Shift"])
+    tile("#tile-4").click(modifiers=["Control"])
+    tile("#tile-6").click(modifiers=["Control", "Shift"])
+    visit.selects(6)  # 0 to 2 and 4 to 6
+    tile("#tile-5").click(modifiers=["Control", "Shift"])
+    visit.selects(5)  # the range that was added ends sooner, and the other one stays
+    tile("#tile-7").click(modifiers=["Shift"])
+    visit.selects(4)  # without Ctrl it is the only one
+    visit.key("Escape", "Home", "Space", "ArrowRight", "ArrowRight", "Control+Shift+ArrowRight")
+    visit.selects(3)  # 0, and 2 to 3
+    visit.check()
+
+
 def test_a_person_with_a_keyboard_does_all_of_it(browser, address, folder):
     visit = Visit(browser, address, color_scheme="dark")
     page = visit.page

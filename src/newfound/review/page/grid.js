@@ -14,6 +14,7 @@ const captions = new Map(); // row → words
 let side = Number(localStorage.getItem("newfound-size")) || 112;
 let columns = 1;
 let anchor = 0; // where shift begins
+let before = new Set(); // what was selected by then
 
 export const size = () => side;
 
@@ -116,11 +117,11 @@ function later() {
   }, 150);
 }
 
-export function focus(index, { extend = false, keep = false } = {}) {
+export function focus(index, { extend = false, add = false, keep = false } = {}) {
   if (!store.rows.length) return;
   store.focus = Math.max(0, Math.min(store.rows.length - 1, index));
-  if (extend) range(anchor, store.focus);
-  else if (!keep) anchor = store.focus;
+  if (extend) range(anchor, store.focus, add);
+  else if (!keep) start(store.focus);
   const top = GAP + Math.floor(store.focus / columns) * (side + GAP);
   if (top < grid.scrollTop + GAP) grid.scrollTop = top - GAP;
   else if (top + side > grid.scrollTop + grid.clientHeight - GAP) grid.scrollTop = top + side + GAP - grid.clientHeight;
@@ -128,9 +129,15 @@ export function focus(index, { extend = false, keep = false } = {}) {
   tell("focus");
 }
 
-function range(from, to) {
+// A range begins here. What was selected by then stays if it is added to that, with Ctrl.
+function start(index) {
+  anchor = index;
+  before = new Set(store.selection);
+}
+
+function range(from, to, add) {
   const [first, last] = from < to ? [from, to] : [to, from];
-  select(store.rows.slice(first, last + 1));
+  select([...(add ? before : []), ...store.rows.slice(first, last + 1)]);
 }
 
 export function toggle(index) {
@@ -143,17 +150,18 @@ export function toggle(index) {
 const step = { ArrowLeft: () => -1, ArrowRight: () => 1, ArrowUp: () => -columns, ArrowDown: () => columns, Home: () => -1e9, End: () => 1e9, PageDown: () => columns * Math.max(1, Math.floor(grid.clientHeight / (side + GAP))), PageUp: () => -columns * Math.max(1, Math.floor(grid.clientHeight / (side + GAP))) };
 
 grid.addEventListener("keydown", (event) => {
-  if (step[event.key] && !event.ctrlKey && !event.altKey) {
+  const ctrl = event.ctrlKey || event.metaKey;
+  if (step[event.key] && (!ctrl || event.shiftKey) && !event.altKey) {
     event.preventDefault();
-    focus(store.focus + step[event.key](), { extend: event.shiftKey });
+    focus(store.focus + step[event.key](), { extend: event.shiftKey, add: ctrl });
   } else if (event.key === " ") {
     event.preventDefault();
     if (store.rows.length) toggle(store.focus);
-    anchor = store.focus;
+    start(store.focus);
   } else if (event.key === "Enter" && store.rows.length) {
     event.preventDefault();
     tell("look", store.rows[store.focus]);
-  } else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) {
+  } else if (event.key.toLowerCase() === "a" && ctrl) {
     event.preventDefault();
     select(store.rows);
   }
@@ -213,8 +221,9 @@ addEventListener("pointerup", (event) => {
     focus(index, { keep: true });
     return tell("look", store.rows[index]);
   }
-  if (event.shiftKey) return focus(index, { extend: true });
-  if (event.ctrlKey || event.metaKey) toggle(index);
+  const ctrl = event.ctrlKey || event.metaKey;
+  if (event.shiftKey) return focus(index, { extend: true, add: ctrl });
+  if (ctrl) toggle(index);
   else select([store.rows[index]]);
   focus(index);
 });
@@ -237,6 +246,7 @@ on("images", () => {
 });
 on("selection", restyle);
 on("top", () => {
-  store.focus = anchor = 0;
+  store.focus = 0;
+  start(0);
   grid.scrollTop = 0;
 });

@@ -280,7 +280,7 @@ const KEYS = {
 }; // prettier-ignore
 const HELP = [
   ["Classes", [["J or K", "next, previous class"], ["/", "find a class"], ["R", "rename"], ["A", "accept all, or what is selected"], ["Shift A", "accept above a confidence"], ["C", "cut here: accept up to the image in focus"], ["M", "merge with another, or all that are marked"], ["V", "mark for merging"], ["S", "split, with a preview"]]],
-  ["Images", [["G", "go to the grid"], ["Arrows", "go from image to image"], ["Space", "select"], ["Shift Arrows", "select a range"], ["Ctrl A", "select all"], ["Enter", "open at full size"], ["T", "move to a class"], ["N", "new class"], ["X", "set aside"], ["L", "more like these"], ["Escape", "clear the selection, then go back to the class"]]],
+  ["Images", [["G", "go to the grid"], ["Arrows", "go from image to image"], ["Space", "select"], ["Shift Arrows", "select a range; with Ctrl, one more"], ["Ctrl A", "select all"], ["Enter", "open at full size"], ["T", "move to a class"], ["N", "new class"], ["X", "set aside"], ["L", "more like these"], ["Escape", "clear the selection, then go back to the class"]]],
   ["Page", [["U or Ctrl Z", "undo"], ["Shift U or Ctrl Y", "redo"], ["O", "most typical or least sure first"], ["+ or -", "larger, smaller images"], ["E", "export"], ["D", "light or dark"], ["?", "this help"]]],
 ]; // prettier-ignore
 let keysOn = localStorage.getItem("newfound-keys") !== "off";
