@@ -8,7 +8,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from newfound.functional.calibration import (
+    Calibration,
     Logistic,
+    carry_on,
     leave_one_out,
     log_margin,
     novelty_score,
@@ -223,3 +225,23 @@ def test_an_image_alone_in_its_cluster_is_the_least_sure_of_all_and_says_nothing
     score, happened = torch.tensor([1.0, 2.0, -1.0, 0.5]), torch.tensor([True, True, False, False])
     with_it = torch.cat([score, alone[:1]]), torch.cat([happened, torch.tensor([True])])
     assert platt(*with_it) == platt(score, happened)
+
+
+FITTED = Calibration(Logistic(9.0, 0.5), Logistic(7.0, 0.3))
+OTHERS = Calibration(Logistic(6.7, -0.7), Logistic(6.2, 0.9))
+
+
+def test_among_more_classes_an_image_is_right_less_often_and_as_likely_new():
+    near, far = (carry_on(FITTED, OTHERS, 8, classes) for classes in (8, 16))
+    assert near.right.offset - far.right.offset == pytest.approx(2 / 3 * 0.5 * math.log(2))
+    assert near.right.slope == far.right.slope
+    assert near.new == far.new
+    assert carry_on(FITTED, OTHERS, 8, 3) == near  # how much easier fewer are nobody has seen
+
+
+def test_the_more_classes_were_pretended_with_the_more_their_line_counts():
+    few, many = (carry_on(FITTED, OTHERS, known, known) for known in (4, 400))
+    for line, fitted, others in zip(few, FITTED, OTHERS, strict=True):
+        assert line == pytest.approx([(a + b) / 2 for a, b in zip(fitted, others, strict=True)])
+    for line, fitted in zip(many, FITTED, strict=True):
+        assert line == pytest.approx(fitted, abs=0.05)

@@ -23,7 +23,7 @@ from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
+from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, probability
 from newfound.functional.duplicates import group
 from newfound.functional.geometry import distances
 from newfound.methods.base import Method, Recipe
@@ -106,7 +106,9 @@ def _measure(
     model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
-    calibration = model.calibration or encoder.calibration
+    calibration = encoder.calibration
+    if model.calibration is not None:
+        calibration = carry_on(model.calibration, calibration, len(model.classes), len(clusters.centres))
     away = distances(compare(features, unit), clusters.centres)
     confidence = judge_clusters(away, clusters, calibration)
     threshold = confidence_threshold(confidence, run.unsure)
