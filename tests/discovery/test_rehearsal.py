@@ -17,7 +17,7 @@ from newfound.encoders.choose import choose_encoder
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
-from newfound.functional.counting import sweep
+from newfound.functional.counting import Errors, Sweep, sweep
 from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way, choose
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
@@ -111,6 +111,20 @@ def test_counting_errs_as_a_loop_over_hidings_says(encoder):
         assert len(stage.labels[torch.cat([hiding.labelled, hiding.pile])].unique()) == 8
         for name, error in errors._asdict().items():
             assert math.exp(error) == pytest.approx(math.exp(tops[name]) / 8)
+
+
+@pytest.mark.parametrize(("classes", "most"), [(6, 18), (40, 100)])
+def test_no_more_classes_are_looked_for_than_in_earnest(encoder, monkeypatch, classes, most):
+    asked = []
+
+    def tell(pile, told, labels, **how):
+        asked.append(how)
+        return Sweep(3, dict.fromkeys(("pairs", "accuracy", "silhouette"), 0.0), "pairs", 0.1, ())
+
+    monkeypatch.setattr(rehearsal, "sweep", tell)
+    found = [*count_hidden(Stage.of(embedded("many", range(classes), each=4), encoder), 0)]
+    assert asked == [{"most": most, "starts": 1, "seed": 0}] * rehearsal.COUNTED
+    assert found == [Errors(*(-math.log(classes),) * 3)] * rehearsal.COUNTED
 
 
 def test_how_counting_errs_is_a_function_of_images_and_seed(encoder, monkeypatch):

@@ -349,4 +349,5 @@ def test_what_is_known_of_errors_decides_where_enough_classes_are_known():
 
 def test_every_corrected_answer_has_one_new_class_at_least():
     found = asked(9, 4, errors=[Errors(9.0, 9.0, 9.0)] * 2)
-    assert (found.classes, found.least, found.most) == (5, 5, 5)
+    error = math.hypot(0.17, 0.1 / math.sqrt(3))  # of three that are as steady as can be
+    assert (found.classes, found.least, found.most) == (5, 5, round(5 * math.exp(1.28 * error)))

@@ -19,6 +19,7 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection
 from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.discovery.find import plan_training, state_problem
+from newfound.discovery.howmany import MOST
 from newfound.discovery.reading import read, read_shifted
 from newfound.discovery.settings import AUTO, KMEANS, NO, SHIFT, Run, StageOne
 from newfound.encoders import Encoder
@@ -57,7 +58,7 @@ REPORTED = 5
 """How often they are hidden, otherwise, to say what is to be expected: all of them, and half of them."""
 
 COUNTED, TRIED = 5, 3
-"""How often they are hidden to see how counting errs, and up to how many times the classes there are it is tried."""
+"""How often they are hidden to see how counting errs, and how many times as many classes as there are it may find."""
 
 SHRINKS = (SHRINK, 1.0)
 """How much the known classes' covariance may be shrunk, the default first. Not by more: with half of the classes hidden
@@ -229,7 +230,7 @@ def count_hidden(stage: Stage, seed: int) -> Iterator[Errors]:
     for hiding in stage.hidings("count", COUNTED, seed):
         truth = hiding.known + hiding.hidden
         told, pile = stage.latents(hiding, shrink_for_counting(hiding.known))
-        found = sweep(pile, told, hiding.labels, most=TRIED * truth, starts=1, seed=seed).tops
+        found = sweep(pile, told, hiding.labels, most=min(MOST, TRIED * truth), starts=1, seed=seed).tops
         yield Errors(*(found[name] - math.log(truth) for name in ("pairs", "accuracy", "silhouette")))
 
 

@@ -175,6 +175,7 @@ def _conclude(found: Sweep, errors: Sequence[Errors]) -> Count:
     estimates = {name: max(round(math.exp(log)), known + 1) for name, log in found.tops.items()}
     if errors and criterion == "pairs":
         log, error = combine(found.tops, errors)
+        log = max(log, math.log(known + 1))  # what is surely too few says nothing of how many more there may be
         classes, least, most = (max(round(math.exp(log + side * WIDE * error)), known + 1) for side in (0, -1, 1))
         return Count(classes, known, least, most, "rehearsed", estimates, found.curve)
     share = min(WIDEST, max(LEAST, math.expm1(found.error)))
