@@ -1,14 +1,19 @@
-"""How well the number of classes is estimated, on six sets.
+"""How well the number of classes is estimated, and what confidence is worth, on eight sets.
 
     apt install openclipart-png tuxpaint-stamps-default dataset-fashion-mnist
-    python docs/counting.py CIFAR
+    python docs/counting.py CIFAR                              all of them
+    python docs/counting.py CIFAR stamps "clip art"            some anew
 
 Half of the classes are known, by half of their images; the others of these and the other classes are unlabelled. Three
-choices of the known classes each. Of CIFAR-100 the classes that nothing was chosen on. The drawings are those of the
-demonstration: 100 known kinds that a network learns, 10 others unlabelled, three seeds. Prints the table and writes
-results/counting.json. The way of counting was chosen on the stamps, with other classes known, and on known kinds of the
-drawings; the clip art had been counted before; the other sets are new to it. EfficientNet-lite0, which looks at all but
-the drawings, was taught on ImageNet.
+choices of the known classes each. One image in six takes no part, and is predicted afterwards. Of CIFAR-100 the classes
+that nothing was chosen on. Digits and drawings are written as files of 64 pixels; and the drawings are those of the
+demonstration once more: 100 known kinds that a network learns, 10 others unlabelled, three seeds. Prints the tables and
+writes results/counting.json.
+
+The ways of counting and of calibrating were chosen on the stamps, with other classes known, on 24 other kinds of the
+drawings and on CIFAR-100's classes 0–47; the clip art, Fashion-MNIST, CIFAR-10, CIFAR-100 and the demonstration's
+drawings had been counted before; digits and the files of drawings are new to it. EfficientNet-lite0, which looks at all
+but the last, was taught on ImageNet.
 """
 
 import argparse
@@ -17,7 +22,7 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +30,13 @@ import pandas as pd
 import torch
 from clipart import ART, KINDS
 from PIL import Image
+from sklearn.datasets import load_digits
 
-from newfound import discover, files
+from newfound import Discovery, discover, files
 from newfound.data.datasets import load_dataset, load_doodles
 from newfound.discovery.facts import versions
 from newfound.discovery.settings import Run, StageOne
+from newfound.functional.metrics import calibration_gaps, matching, right
 from newfound.types import generator
 
 STAMPS, FASHION = Path("/usr/share/tuxpaint/stamps"), Path("/usr/share/datasets/fashion-mnist")
@@ -38,8 +45,11 @@ STAMP = (
     *("plants/flowers", "town/roadsigns", "symbols/math", "animals/insects", "seasonal/christmas", "food/vegetables"),
     *("seasonal/halloween", "household/tools", "symbols/music", "symbols/chess"),
 )
-CHOICES, MOST = 3, 50
-"""Choices of known classes, and images of a class."""
+CHOICES, MOST, LATER = 3, 50, 6
+"""Choices of known classes, images of a class, and one in how many of them is predicted afterwards."""
+
+SIDE = 64
+"""Pixels of a side of the digits and drawings that are written as files."""
 
 Kinds = dict[str, list[Path]]
 
@@ -81,94 +91,196 @@ def photographs(root: Path, name: str, first: int) -> tuple[np.ndarray, np.ndarr
     return images.pixels[rows].permute(0, 2, 3, 1).numpy(), images.listing.labels[rows].numpy()
 
 
+def enlarge(pixels: np.ndarray) -> np.ndarray:
+    """Small grey images as larger ones."""
+    size, how = (SIDE, SIDE), Image.Resampling.BICUBIC
+    return np.stack([np.asarray(Image.fromarray(image).resize(size, how)) for image in pixels])
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Handwritten digits, as scikit-learn has them."""
+    found = load_digits()
+    return enlarge((found.images * (255 / 16)).astype(np.uint8)), found.target
+
+
+def doodles(first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Drawings of some of the demonstration's known kinds."""
+    images = load_doodles("known")
+    rows = (images.listing.labels >= first) & (images.listing.labels < last)
+    return enlarge(images.pixels[rows][:, 0].numpy()), images.listing.labels[rows].numpy()
+
+
+def judged(found: Discovery, later: pd.DataFrame, truth: list[str]) -> dict[str, object]:
+    """What confidence and newness were worth, of images in the pile and of later ones: in how many images' gaps, and
+    how often newness was right. An image is right in the class that most of its cluster's are of, one cluster a class.
+    """
+    pile, known = found.assignments(), {*found.found.known}
+    true = pd.Series(found.found.truth)
+    names = {name: number for number, name in enumerate(sorted({*pile["guess"], *later["guess"], *true, *truth}))}
+
+    def numbers(words: pd.Series) -> torch.Tensor:
+        return torch.tensor([names[word] for word in words])
+
+    clusters = matching(numbers(true), numbers(pile["guess"]))
+    row: dict[str, object] = {}
+    for part, said, real in (("pile", pile, true), ("later", later, pd.Series(truth))):
+        hits = right(numbers(real), numbers(said["guess"]), clusters)
+        new = torch.tensor([word not in known for word in real])
+        sure, strange = (torch.tensor(said[column].to_numpy(np.float64)) for column in ("confidence", "newness"))
+        row[part] = {
+            "images": len(said),
+            "accuracy": round(hits.double().mean().item(), 4),
+            "new": int(new.sum()),
+            "newness right": int(((strange > 0.5) == new).sum()),
+            "confidence gaps": [round(gap, 2) for gap in calibration_gaps(sure, hits).tolist()],
+            "newness gaps": [round(gap, 2) for gap in calibration_gaps(strange, new).tolist()],
+        }
+    return row
+
+
 def counted(name: str, kinds: Kinds, choice: int, place: Path) -> dict[str, object]:
     """Estimate how many classes there are, half of them known."""
     random = generator(name, choice)
     order = torch.randperm(len(kinds), generator=random).tolist()
-    rows: dict[str, list[tuple[str, str]]] = {"known": [], "unlabelled": []}
+    rows: dict[str, list[tuple[str, str]]] = {"known": [], "unlabelled": [], "later": []}
     for number, kind in enumerate([*kinds][i] for i in order):
-        for path, half in zip(kinds[kind], torch.rand(len(kinds[kind]), generator=random).tolist(), strict=True):
+        for row, half in enumerate(torch.rand(len(kinds[kind]), generator=random).tolist()):
             known = number < len(kinds) // 2 and half < 0.5
-            rows["known" if known else "unlabelled"].append((str(path), kind))
+            part = "later" if row % LATER == choice else "known" if known else "unlabelled"
+            rows[part].append((str(kinds[kind][row]), kind))
     for part, listed in rows.items():
         pd.DataFrame(listed, columns=["path", "label"]).to_csv(place / f"{part}.csv", index=False)
     found = discover(
         known=place / "known.csv",
         unlabelled=place / "unlabelled.csv",
-        run=Run(method="kmeans", seed=choice),
+        run=Run(seed=choice),
         stage=StageOne(backbone="efficientnet-lite0"),
-    ).found
-    assert found.count is not None
-    return {"set": name, "choice": choice, "truth": len(kinds)} | found.count._asdict()
+        truth=True,
+    )
+    truth = pd.read_csv(place / "later.csv", dtype=str)["label"].tolist()
+    return tell(name, choice, len(kinds), found, judged(found, found.predict(place / "later.csv"), truth))
+
+
+def tell(name: str, choice: int, truth: int, found: Discovery, worth: dict[str, object]) -> dict[str, object]:
+    """One run as a row."""
+    assert found.found.count is not None
+    count = {key: value for key, value in found.found.count._asdict().items() if key != "curve"}
+    return {"set": name, "choice": choice, "truth": truth} | count | {"method": found.facts["method"]} | worth
 
 
 def drawn(seed: int) -> dict[str, object]:
     """The same of drawings, which a network of our own learns."""
-    run = Run(method="kmeans", seed=seed)
-    found = discover(known=load_doodles("known"), unlabelled=load_doodles("novel"), run=run).found
-    assert found.count is not None
-    return {"set": "drawings", "choice": seed, "truth": 110} | found.count._asdict()
+    novel = load_doodles("novel")
+    later = torch.arange(len(novel)) % LATER == seed
+    pile, rest = (novel.pick(rows.nonzero()[:, 0]) for rows in (~later, later))
+    kinds = [novel.listing.classes[label] for label in novel.listing.labels[later].tolist()]
+    found = discover(known=load_doodles("known"), unlabelled=pile, run=Run(method="kmeans", seed=seed), truth=True)
+    return tell(DRAWN, seed, 110, found, judged(found, found.predict(rest), kinds))
 
 
-def rows(root: Path, place: Path) -> Iterator[dict[str, object]]:
-    """Every set, every choice."""
-    sets = {
-        "clip art": folders(ART, KINDS),
-        "stamps": folders(STAMPS, STAMP),
-        "Fashion-MNIST": written("fashion", *fashion(), place),
-        "CIFAR-10": written("cifar10", *photographs(root, "cifar10", 0), place),
-        "CIFAR-100, classes 48–99": written("cifar100", *photographs(root, "cifar100", 48), place),
-    }
-    for name, kinds in sets.items():
-        for choice in range(CHOICES):
-            yield counted(name, kinds, choice, place)
-    for seed in range(CHOICES):
-        yield drawn(seed)
+DRAWN = "drawings"
+SETS: dict[str, Callable[[Path, Path], Kinds]] = {
+    "clip art": lambda root, place: folders(ART, KINDS),
+    "stamps": lambda root, place: folders(STAMPS, STAMP),
+    "Fashion-MNIST": lambda root, place: written("fashion", *fashion(), place),
+    "CIFAR-10": lambda root, place: written("cifar10", *photographs(root, "cifar10", 0), place),
+    "CIFAR-100, classes 48–99": lambda root, place: written("cifar100", *photographs(root, "cifar100", 48), place),
+    "digits": lambda root, place: written("digits", *digits(), place),
+    "drawings as files": lambda root, place: written("doodles", *doodles(60, 80), place),
+}
+
+
+def rows(root: Path, place: Path, name: str) -> Iterator[dict[str, object]]:
+    """Every choice of a set."""
+    kinds = None if name == DRAWN else SETS[name](root, place)
+    for choice in range(CHOICES):
+        yield drawn(choice) if kinds is None else counted(name, kinds, choice, place)
 
 
 def main() -> None:
-    """Count everything, write the results, print the table."""
+    """Count everything, or some anew, write the results, print the tables."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("cifar", type=Path)
+    words.add_argument("sets", nargs="*", choices=[*SETS, DRAWN], default=[*SETS, DRAWN])
     words.add_argument("--output", type=Path, default=Path("results/counting.json"))
     asked = words.parse_args()
-    found = []
-    with tempfile.TemporaryDirectory() as place:
-        for row in rows(asked.cifar, Path(place)):
-            found.append({key: value for key, value in row.items() if key != "curve"})
-            print(found[-1], flush=True)
+    there = json.loads(asked.output.read_text(encoding="utf-8"))["rows"] if asked.output.exists() else []
     setting = {
-        "measure": "classes in all, known and new",
-        "images": f"at most {MOST} of a class, half of the known classes' labelled; drawings: the demonstration's",
+        "measure": "classes in all, known and new; gaps between chances and what happened, in images, by tenths",
+        "images": f"at most {MOST} of a class, one in {LATER} predicted later, half of the known classes' others "
+        "labelled; drawings: the demonstration's",
         "choices": CHOICES,
         "command": "python docs/counting.py CIFAR",
         "versions": versions(),
     }
-    files.write(asked.output, json.dumps({"setting": setting, "rows": found}, indent=1, ensure_ascii=False) + "\n")
-    print(table(pd.DataFrame(found)))
+    for name in asked.sets:
+        with tempfile.TemporaryDirectory() as place:
+            for row in rows(asked.cifar, Path(place), name):
+                print(row, flush=True)
+                there = [one for one in there if (one["set"], one["choice"]) != (name, row["choice"])] + [row]
+        there.sort(key=lambda row: ([*SETS, DRAWN].index(row["set"]), row["choice"]))
+        lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in there)
+        head = json.dumps({"setting": setting}, indent=1, ensure_ascii=False).removesuffix("\n}")
+        files.write(asked.output, f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
+    print(table(pd.DataFrame(there)))
 
 
 def table(found: pd.DataFrame) -> str:
     """What the results say, in Markdown."""
+    return f"{table_counts(found)}\n\n{table_chances(found)}"
+
+
+def table_counts(found: pd.DataFrame) -> str:
+    """How many classes were estimated."""
     lines = ["| set | truth | estimates | intervals | within 25 % | intervals hold it |", "|---|---|---|---|---|---|"]
-    good = held = 0
+    holds = (found["least"] <= found["truth"]) & (found["truth"] <= found["most"])
+    good = 0
     for name, own in found.groupby("set", sort=False):
         near = (own["classes"] / own["truth"]).sub(1).abs() <= 0.25
-        hold = (own["least"] <= own["truth"]) & (own["truth"] <= own["most"])
-        good, held = good + (near.mean() > 0.5), held + (hold.mean() > 0.5)
+        good += near.mean() > 0.5
         spans = ", ".join(f"{a}–{b}" for a, b in zip(own["least"], own["most"], strict=True))
         lines.append(
-            f"| {name} | {own['truth'].iloc[0]} | {', '.join(map(str, own['classes']))} | {spans} "
-            f"| {near.sum()} of {len(own)} | {hold.sum()} of {len(own)} |"
+            f"| {name} | {own['truth'].iloc[0]}, {own['known'].iloc[0]} of them known "
+            f"| {', '.join(map(str, own['classes']))} | {spans} "
+            f"| {near.sum()} of {len(own)} | {holds[own.index].sum()} of {len(own)} |"
         )
-    sets = found["set"].nunique()
     off = math.exp(np.sqrt(np.mean(np.square(np.log(found["classes"] / found["truth"]))))) - 1
-    lines += [
-        "",
-        f"In {good} of {sets} sets most estimates are within 25 % of the truth, in {held} most intervals hold it. "
-        f"The typical error is {100 * off:.0f} % (root mean square of log ratios).",
+    half = (found["most"] - found["least"]) / 2
+    wide, of_new = (100 * (half / number).median() for number in (found["classes"], found["classes"] - found["known"]))
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"In {good} of {found['set'].nunique()} sets most estimates are within 25 % of the truth; "
+            f"{holds.sum()} of {len(found)} intervals hold it. Half of them are at most ± {wide:.0f} % wide, "
+            f"± {of_new:.0f} % of the new classes alone. "
+            f"The typical error is {100 * off:.0f} % (root mean square of log ratios).",
+        ]
+    )
+
+
+def table_chances(found: pd.DataFrame) -> str:
+    """How far confidence and newness are off, the choices of a set together."""
+    lines = [
+        "| set | accuracy | confidence | of later images | newness | of later images | above ½ right | all new |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    return "\n".join(lines)
+    means = []
+    for name, own in found.groupby("set", sort=False):
+        parts = {part: pd.DataFrame([*own[part]]) for part in ("pile", "later")}
+        errors = [
+            float(np.abs(np.array([*some[f"{what} gaps"]]).sum(0)).sum() / some["images"].sum())
+            for what in ("confidence", "newness")
+            for some in parts.values()
+        ]
+        means.append(errors)
+        pile = parts["pile"]
+        shares = [pile[column].sum() / pile["images"].sum() for column in ("newness right", "new")]
+        cells = [f"{100 * (pile['accuracy'] * pile['images']).sum() / pile['images'].sum():.0f} %"]
+        cells += [f"{error:.3f}" for error in errors] + [f"{100 * share:.0f} %" for share in shares]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    mean = " | ".join(f"{error:.3f}" for error in np.mean(means, 0))
+    return "\n".join([*lines, f"| mean | | {mean} | | |"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How many new classes a pile has, before anything is trained."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from newfound.encoders import embed
 from newfound.encoders.known import STAND
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
-from newfound.functional.counting import Candidate, Count
+from newfound.functional.counting import Candidate, Count, Errors
+from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
@@ -142,7 +144,7 @@ def test_features_are_aimed_at_what_is_to_be_counted_and_then_compared_by_direct
     assert torch.equal(asked["given"][2], labels)
     told = asked["more"].pop("progress")
     told(1, 2)
-    assert asked["more"] == {"most": 100, "seed": 3}
+    assert asked["more"] == {"most": 100, "seed": 3, "errors": ()}
 
 
 def test_latents_of_our_own_network_are_whitened_before_they_are_counted(monkeypatch):
@@ -182,6 +184,28 @@ def test_the_estimate_is_told_in_a_sentence_with_its_reason():
     )
     alone = Count(3, 0, 2, 5, "silhouette", {"silhouette": 3}, curve(math.nan, math.nan))
     assert explain(alone) == "3 new, estimated (2 to 5): 3 clusters lie farthest apart"
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_how_counting_erred_on_hidden_classes_corrects_it_in_one_stage_and_in_two(model, single):
+    pile, known = embedded("pile", range(15, 20), each=20, labelled=False, strong=1.0), KNOWN if single else None
+    right, low = (
+        how_many(replace(model, rehearsal=Rehearsal(15, 7, counting=(Errors(*(off,) * 3),) * 2)), pile, known, seed=0)
+        for off in (0.0, -0.5)
+    )
+    assert right.criterion == low.criterion == "rehearsed"
+    assert low.classes == pytest.approx(math.exp(0.25) * right.classes, abs=1)
+    assert low.estimates == right.estimates
+    assert abs(right.classes - 20) <= 3
+    assert how_many(replace(model, rehearsal=Rehearsal(15, 7)), pile, known, seed=0).criterion == "pairs"
+
+
+def test_a_corrected_estimate_says_what_it_was_corrected_by():
+    said = {"silhouette": 14, "accuracy": 11, "pairs": 12}
+    assert explain(Count(13, 7, 10, 17, "rehearsed", said, curve(1.0, 0.2, -0.1))) == (
+        "6 new, estimated (3 to 10; 10 to 17 with the 7 known): three ways of counting, each weighed and corrected by "
+        "how it erred on known classes that were hidden; by silhouette 7 and by accuracy 4 and by pairs 5"
+    )
 
 
 def test_an_estimate_that_is_but_the_end_of_what_was_tried_says_so():

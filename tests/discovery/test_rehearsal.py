@@ -1,6 +1,7 @@
 """Known classes are hidden, on features that nobody extracted and on real drawings."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,12 +11,13 @@ from newfound import discover, pretrain
 from newfound.data.features import FeatureImages
 from newfound.discovery import eyes, rehearsal
 from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
-from newfound.discovery.rehearsal import Stage, expect_of, plain_way, rehearse, rehearse_known, settle
+from newfound.discovery.rehearsal import Stage, count_hidden, expect_of, plain_way, rehearse, rehearse_known, settle
 from newfound.discovery.settings import KMEANS, NO, SHIFT, YES, Run, StageOne
 from newfound.encoders.choose import choose_encoder
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
+from newfound.functional.counting import Errors, Sweep, sweep
 from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way, choose
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
@@ -37,6 +39,7 @@ def quick(monkeypatch):
     """Fewer hidings, none of them trained on."""
     monkeypatch.setattr(rehearsal, "HIDINGS", 3)
     monkeypatch.setattr(rehearsal, "REPORTED", 2)
+    monkeypatch.setattr(rehearsal, "COUNTED", 2)
     monkeypatch.setattr(rehearsal, "DEAR", 0)
 
 
@@ -97,6 +100,39 @@ def test_half_of_the_classes_can_take_part(encoder):
     assert len(labels.unique()) == hiding.known + hiding.hidden == 5
 
 
+def test_counting_errs_as_a_loop_over_hidings_says(encoder):
+    stage = Stage.of(embedded("erred", range(8), strong=0.8), encoder)
+    found = [*count_hidden(stage, 3)]
+    hidings = stage.hidings("count", rehearsal.COUNTED, 3)
+    assert len(found) == len(hidings) == rehearsal.COUNTED
+    for errors, hiding in zip(found, hidings, strict=True):
+        told, pile = stage.latents(hiding, 10.0)  # of four kept classes
+        tops = sweep(pile, told, hiding.labels, most=24, starts=1, seed=3).tops
+        assert len(stage.labels[torch.cat([hiding.labelled, hiding.pile])].unique()) == 8
+        for name, error in errors._asdict().items():
+            assert math.exp(error) == pytest.approx(math.exp(tops[name]) / 8)
+
+
+@pytest.mark.parametrize(("classes", "most"), [(6, 18), (40, 100)])
+def test_no_more_classes_are_looked_for_than_in_earnest(encoder, monkeypatch, classes, most):
+    asked = []
+
+    def tell(pile, told, labels, **how):
+        asked.append(how)
+        return Sweep(3, dict.fromkeys(("pairs", "accuracy", "silhouette"), 0.0), "pairs", 0.1, ())
+
+    monkeypatch.setattr(rehearsal, "sweep", tell)
+    found = [*count_hidden(Stage.of(embedded("many", range(classes), each=4), encoder), 0)]
+    assert asked == [{"most": most, "starts": 1, "seed": 0}] * rehearsal.COUNTED
+    assert found == [Errors(*(-math.log(classes),) * 3)] * rehearsal.COUNTED
+
+
+def test_how_counting_errs_is_a_function_of_images_and_seed(encoder, monkeypatch):
+    monkeypatch.setattr(rehearsal, "COUNTED", 2)
+    stage = Stage.of(embedded("erred", range(6), strong=0.6), encoder)
+    assert [*count_hidden(stage, 0)] == [*count_hidden(stage, 0)] != [*count_hidden(stage, 1)]
+
+
 @pytest.mark.parametrize("sizes", [(8, 8, 8), (8, 8, 8, 2)])
 def test_with_too_few_known_classes_nothing_is_rehearsed_and_it_is_said(encoder, caplog, sizes):
     images = embedded("few", range(len(sizes)), each=8)
@@ -105,7 +141,7 @@ def test_with_too_few_known_classes_nothing_is_rehearsed_and_it_is_said(encoder,
         images.listing.pick(rows), images.records, images.places[rows], tuple(images.keys[row] for row in rows.tolist())
     )
     found = rehearse(images, encoder, 0)
-    assert found.trials == ()
+    assert found.trials == found.counting == ()
     assert "needs 4 known classes" in found.why
     model = replace(fit_statistics(images, encoder.backbone), rehearsal=found)
     with caplog.at_level("INFO", "newfound"):
@@ -178,10 +214,23 @@ def test_one_stage_and_two_take_the_same_way_and_keep_it(place, quick):
     assert single.facts["expected accuracy"] == double.facts["expected accuracy"]
     about = json.loads((place / "model" / "model.json").read_text())
     assert about["rehearsal"]["trials"]
+    assert [*map(set, about["rehearsal"]["counting"])] == [{"pairs", "accuracy", "silhouette"}] * 2
+
+
+def test_a_model_from_before_classes_were_counted_counts_as_it_did(place, quick, tmp_path):
+    pretrain(place / "known", output=tmp_path / "model", stage=STAGE)
+    asked = {"model": tmp_path / "model", "unlabelled": place / "new", "run": Run(method="kmeans", device="cpu")}
+    new, path = discover(**asked).found.count, tmp_path / "model" / "model.json"
+    about = json.loads(path.read_text())
+    del about["rehearsal"]["counting"]
+    path.write_text(json.dumps(about))
+    old = discover(**asked).found.count
+    assert (new.criterion, old.criterion) == ("rehearsed", "pairs")
+    assert old.classes == old.estimates["pairs"]
 
 
 def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path):
-    asked = {"known": place / "known", "classes": 3, "stage": STAGE, "run": Run(device="cpu")}
+    asked = {"known": place / "known", "stage": STAGE, "run": Run(device="cpu")}
     right = discover(unlabelled=place / "new", truth=True, **asked)
     for number, file in enumerate(sorted((place / "new").rglob("*.png"))):  # the same images under other classes
         target = tmp_path / "new" / f"kind {number % 3}" / f"{number}.png"
@@ -190,6 +239,8 @@ def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path
     wrong = discover(unlabelled=tmp_path / "new", truth=True, **asked)
     assert right.found.model.rehearsal == wrong.found.model.rehearsal
     assert right.facts["rehearsal"] == wrong.facts["rehearsal"]
+    assert right.found.count == wrong.found.count
+    assert right.found.count.criterion == "rehearsed"
 
 
 def test_killed_while_it_rehearses_and_resumed_it_leaves_the_same(place, quick, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """A pretrained network looks, and an adapter learns."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,10 +11,12 @@ from newfound.data.pixels import Images
 from newfound.discovery.settings import StageOne
 from newfound.encoders import features
 from newfound.encoders.base import encode_source
-from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.statistics import fit_statistics, refit_axes, unsupervised_model
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration
+from newfound.functional.counting import Errors
+from newfound.functional.rehearsal import Rehearsal
 from newfound.methods import METHODS
 from newfound.networks.pretrained import LITE, rebuilt, trunk
 from newfound.networks.resnet import OWN
@@ -101,6 +104,16 @@ def test_the_model_looks_along_the_axes_of_the_images_at_hand(encoder, measured,
     counting, metric = encoder.aim_for_counting(measured, new, beside, 3)
     assert torch.equal(counting.backbone.matrix, refit_axes(measured, new, beside, 3, 10.0).backbone.matrix)
     assert torch.equal(metric, torch.eye(counting.backbone.dim))
+
+
+def test_classes_are_counted_along_the_axes_on_which_they_were_rehearsed(encoder):
+    known = embedded("known", range(16), each=6)
+    model, new = fit_statistics(known, encoder.backbone, 0), embedded("new", range(20, 24), labelled=False)
+    rehearsed = replace(model, rehearsal=Rehearsal(16, 8, counting=(Errors(0.1, 0.2, 0.3),)))
+    for given, shrink in ((model, 10.0), (replace(model, rehearsal=Rehearsal(16, 8)), 10.0), (rehearsed, 5.0)):
+        found, _ = encoder.aim_for_counting(given, new, known, 3)
+        assert torch.equal(found.backbone.matrix, refit_axes(given, new, known, 3, shrink).backbone.matrix)
+    assert [shrink_for_counting(number) for number in (0, 3, 8, 16, 80)] == [10, 10, 10, 5, 1]
 
 
 def test_where_nothing_is_known_the_axes_are_those_of_the_images_alone(encoder):

@@ -8,8 +8,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from newfound.functional.calibration import (
+    Calibration,
     Logistic,
     assume,
+    carry_on,
     leave_one_out,
     log_margin,
     novelty_score,
@@ -255,3 +257,23 @@ def test_what_is_less_frequent_than_where_it_was_measured_is_less_likely():
     p, q = probability(score, line), probability(score, rare)
     assert torch.allclose(q, 0.1 * p / (0.1 * p + 0.9 * (1 - p)), atol=1e-6)  # Bayes
     assert assume(rare, 0.1, 0.5).offset == pytest.approx(line.offset)
+
+
+FITTED = Calibration(Logistic(9.0, 0.5), Logistic(7.0, 0.3))
+OTHERS = Calibration(Logistic(6.7, -0.7), Logistic(6.2, 0.9))
+
+
+def test_among_more_classes_an_image_is_right_less_often_and_as_likely_new():
+    near, far = (carry_on(FITTED, OTHERS, 8, classes) for classes in (8, 16))
+    assert near.right.offset - far.right.offset == pytest.approx(2 / 3 * 0.5 * math.log(2))
+    assert near.right.slope == far.right.slope
+    assert near.new == far.new
+    assert carry_on(FITTED, OTHERS, 8, 3) == near  # how much easier fewer are nobody has seen
+
+
+def test_the_more_classes_were_pretended_with_the_more_their_line_counts():
+    few, many = (carry_on(FITTED, OTHERS, known, known) for known in (4, 400))
+    for line, fitted, others in zip(few, FITTED, OTHERS, strict=True):
+        assert line == pytest.approx([(a + b) / 2 for a, b in zip(fitted, others, strict=True)])
+    for line, fitted in zip(many, FITTED, strict=True):
+        assert line == pytest.approx(fitted, abs=0.05)

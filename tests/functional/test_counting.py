@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from newfound.functional import counting
 from newfound.functional.cluster import kmeans
-from newfound.functional.counting import count, crossing, top
+from newfound.functional.counting import Errors, combine, count, crossing, sweep, top
 from newfound.functional.metrics import accuracy, silhouette
 from newfound.types import generator
 
@@ -292,3 +292,62 @@ def test_counting_tells_how_far_it_is():
     x = torch.randn(40, 3, generator=generator("told"))
     found = count(x, x[:0], torch.zeros(0, dtype=torch.long), progress=lambda done, of: told.append((done, of)))
     assert told == [(i + 1, len(found.curve)) for i in range(len(found.curve))]
+
+
+TOPS = {"pairs": math.log(12), "accuracy": math.log(20), "silhouette": math.log(16)}
+ERRED = [Errors(-0.4, 0.1, 0.0), Errors(-0.2, 0.9, 0.05), Errors(-0.3, 0.2, -0.2)]
+
+
+def test_criteria_speak_together_as_a_loop_over_them_says():
+    total = weight = 0.0
+    for name, top_ in TOPS.items():
+        own = [getattr(errors, name) for errors in ERRED]
+        mean = sum(own) / 3
+        variance = sum((error - mean) ** 2 for error in own) / 2
+        total += (top_ - mean / 2) / (variance + 0.01)
+        weight += 1 / (variance + 0.01)
+    assert combine(TOPS, ERRED) == pytest.approx((total / weight, math.sqrt(0.17**2 + 1 / weight)))
+
+
+def test_the_order_of_hidings_and_of_criteria_does_not_matter():
+    found = combine(TOPS, ERRED)
+    for order in itertools.permutations(ERRED):
+        assert combine(dict(reversed(TOPS.items())), order) == pytest.approx(found)
+
+
+def test_half_of_what_all_were_off_by_is_taken_back():
+    level = [Errors(0.2, 0.2, 0.2), Errors(0.0, 0.0, 0.0)]
+    shifted = [Errors(*(error + 0.6 for error in errors)) for errors in level]
+    (log, error), (less, same) = combine(TOPS, level), combine(TOPS, shifted)
+    assert less == pytest.approx(log - 0.3)
+    assert same == pytest.approx(error)
+    assert log == pytest.approx(sum(TOPS.values()) / 3 - 0.05)  # equally steady, so the mean of all
+
+
+def test_who_was_off_now_by_this_and_now_by_that_counts_least():
+    wild = [Errors(-0.1, -2.0, -0.1), Errors(0.1, 2.0, 0.1)]
+    assert math.exp(combine(TOPS, wild)[0]) == pytest.approx(math.sqrt(12 * 16), rel=0.01)
+    assert combine(TOPS, wild)[1] > combine(TOPS, [Errors(-0.1, -0.1, -0.1), Errors(0.1, 0.1, 0.1)])[1]
+    assert combine(TOPS, wild[:1])[1] > 0.5  # one hiding says how far off, but not how steadily
+
+
+def test_what_is_known_of_errors_decides_where_enough_classes_are_known():
+    x, truth = blobs(9)
+    labelled = truth < 4
+    given = x[~labelled], x[labelled], truth[labelled]
+    tops = sweep(*given, most=20).tops
+    found, before = count(*given, most=20, errors=ERRED), count(*given, most=20)
+    log, error = combine(tops, ERRED)
+    assert found.criterion == "rehearsed"
+    assert found.classes == round(math.exp(log))
+    assert (found.least, found.most) == (round(math.exp(log - 1.28 * error)), round(math.exp(log + 1.28 * error)))
+    assert (found.estimates, found.curve) == (before.estimates, before.curve)
+    assert before.criterion == "pairs"
+    few = truth < 2
+    assert count(x[~few], x[few], truth[few], most=5, errors=ERRED).criterion == "silhouette"
+
+
+def test_every_corrected_answer_has_one_new_class_at_least():
+    found = asked(9, 4, errors=[Errors(9.0, 9.0, 9.0)] * 2)
+    error = math.hypot(0.17, 0.1 / math.sqrt(3))  # of three that are as steady as can be
+    assert (found.classes, found.least, found.most) == (5, 5, round(5 * math.exp(1.28 * error)))

@@ -12,6 +12,8 @@ from newfound.functional.metrics import (
     accuracy,
     ari,
     balance,
+    calibration_error,
+    calibration_gaps,
     gcd_accuracy,
     macro_accuracy,
     matching,
@@ -442,3 +444,42 @@ def test_nothing_cannot_be_scored_by_kind_or_in_features():
             measure(nothing, nothing, 2)
     with pytest.raises(ValueError, match="found no images"):
         task_aware(nothing, nowhere, 2)
+
+
+def chances(n=400):
+    random = generator("chances", n)
+    chance = torch.rand(n, generator=random, dtype=torch.float64)
+    return chance, torch.rand(n, generator=random, dtype=torch.float64) < chance
+
+
+@pytest.mark.parametrize("bins", [1, 4, 10])
+def test_the_calibration_error_equals_the_loop_over_bins(bins):
+    chance, happened = chances(60)
+    chance[0] = 1.0
+    total = 0.0
+    for b in range(bins):
+        inside = [i for i in range(60) if b / bins <= chance[i] < (b + 1) / bins or (b == bins - 1 and chance[i] == 1)]
+        if inside:
+            promised = sum(chance[i].item() for i in inside) / len(inside)
+            kept = sum(happened[i].item() for i in inside) / len(inside)
+            total += len(inside) / 60 * abs(promised - kept)
+    assert calibration_error(chance, happened, bins) == pytest.approx(total)
+
+
+def test_chances_that_are_true_are_off_by_luck_alone_and_by_less_of_more_images():
+    few, many = (calibration_error(*chances(n)) for n in (300, 30_000))
+    assert many < 0.01 < few < 0.1
+    chance, happened = chances(30_000)
+    assert calibration_error((chance + 0.2).clamp(max=1), happened) == pytest.approx(0.18, abs=0.02)
+    sure = torch.tensor([1.0, 0.0, 1.0])
+    assert calibration_error(sure, sure > 0.5) == 0
+    assert calibration_error(sure, sure < 0.5) == 1
+    with pytest.raises(ValueError, match="no images"):
+        calibration_error(sure[:0], sure[:0] > 0)
+
+
+def test_gaps_of_parts_add_up_to_those_of_the_whole():
+    chance, happened = chances()
+    parts = calibration_gaps(chance[:150], happened[:150]) + calibration_gaps(chance[150:], happened[150:])
+    torch.testing.assert_close(parts, calibration_gaps(chance, happened))
+    assert parts.abs().sum().item() / 400 == pytest.approx(calibration_error(chance, happened))

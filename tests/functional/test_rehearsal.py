@@ -8,6 +8,7 @@ import statistics
 import pytest
 import torch
 
+from newfound.functional.counting import Errors
 from newfound.functional.rehearsal import (
     CLASSES,
     ENOUGH,
@@ -156,7 +157,8 @@ def test_carried_on_to_more_classes_the_interval_widens_and_stays_an_accuracy():
 
 def test_a_rehearsal_travels_as_plain_values():
     trials = (Trial(PLAIN, (0.5, 0.25)), Trial(TRAINED, (0.75,)))
-    found = Rehearsal(8, 4, trials[:1], trials, Expected(0.6, 0.5, 0.7, 8, 0.1), None, "")
+    counted = (Errors(-0.25, 0.5, 0.0), Errors(0.125, 0.25, -1.0))
+    found = Rehearsal(8, 4, trials[:1], trials, Expected(0.6, 0.5, 0.7, 8, 0.1), None, "", counted)
     assert Rehearsal.of(json.loads(json.dumps(found.asdict()))) == found
     assert Rehearsal.of(json.loads(json.dumps(Rehearsal(3, 0, why="too few").asdict()))).why == "too few"
 
@@ -169,11 +171,19 @@ def test_a_rehearsal_travels_as_plain_values():
         {"trials": [PLAIN._asdict() | {"scores": []}]},
         {"trials": [PLAIN._asdict() | {"scores": [math.nan]}]},
         {"mixed": [0.5]},
+        {"counting": [{"pairs": 0.5}]},
+        {"counting": [Errors(0.5, math.inf, 0.0)._asdict()]},
     ],
 )
 def test_what_is_no_rehearsal_is_refused(damage):
     with pytest.raises((KeyError, TypeError, ValueError)):
         Rehearsal.of(Rehearsal(8, 4).asdict() | damage)
+
+
+def test_a_rehearsal_from_before_classes_were_counted_in_it_is_read():
+    found = Rehearsal(8, 4, why="old", counting=(Errors(0.5, 0.5, 0.5),))
+    old = {name: value for name, value in found.asdict().items() if name != "counting"}
+    assert Rehearsal.of(old) == found._replace(counting=())
 
 
 def test_the_table_shows_backbones_first_and_the_best_before():

@@ -24,7 +24,7 @@ from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, leave_one_out, log_margin, probability
+from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, probability
 from newfound.functional.duplicates import group
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -109,7 +109,7 @@ def _measure(
         model,
         features,
         clusters,
-        choose_calibration(model, encoder),
+        choose_calibration(model, encoder, len(clusters.centres)),
         threshold=0.0,  # unknown yet
         fit=measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised)),
     )
@@ -225,9 +225,11 @@ def read_clusters(
     return Clusters(found.assignment, found.centres, sizes, unit)
 
 
-def choose_calibration(model: Model, encoder: Encoder) -> Calibration:
-    """What distances mean: as the model's known classes say it, elsewhere as other images do."""
-    own, others = model.calibration or encoder.calibration, encoder.calibration
+def choose_calibration(model: Model, encoder: Encoder, classes: int) -> Calibration:
+    """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
+    own = others = encoder.calibration
+    if model.calibration is not None:
+        own = carry_on(model.calibration, others, len(model.classes), classes)
     return own if own.outlier is not None else own._replace(outlier=others.outlier)
 
 

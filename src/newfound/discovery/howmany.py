@@ -58,7 +58,8 @@ def how_many(
 ) -> Count:
     """Count the classes of known and unlabelled images together.
 
-    In two stages points drawn about the known classes' means, as wide as their spread, stand for their images.
+    In two stages points drawn about the known classes' means, as wide as their spread, stand for their images. Where
+    known classes were hidden and counted before, what was seen then corrects the estimate.
     """
     if labelled is None and not model.recognisable and len(unlabelled) < FEWEST:
         raise InputError(
@@ -77,7 +78,8 @@ def how_many(
         progress("count", of, {"epoch": float(done)})
 
     if by == AGREEMENT:
-        return count(new, known, labels, most=MOST, seed=seed, progress=tell)
+        errors = () if model.rehearsal is None else model.rehearsal.counting
+        return count(new, known, labels, most=MOST, seed=seed, errors=errors, progress=tell)
     estimate = estimate_gcd if by == GCD else estimate_dtc
     return estimate(known, labels, new, most=MOST, seed=seed, progress=tell)
 
@@ -104,6 +106,8 @@ def explain(count: Count) -> str:
         "silhouette": f"{clusters} lie farthest apart",
         "accuracy": f"with {clusters}, labelled images find their classes again best",
         "dtc": "half way between two other estimates, without clusters of a few images",
+        "rehearsed": "three ways of counting, each weighed and corrected by how it erred on known classes that were "
+        "hidden",
     }[count.criterion]
     if count.criterion == "pairs" and min(one.pairs for one in count.curve) > 0:
         reason = f"even with {tried[-1]} clusters, the most that were tried, labelled classes share some"

@@ -4,6 +4,7 @@ Known classes are the one place where somebody's own images have a truth. That o
 """
 
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,13 +19,15 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection
 from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.discovery.find import plan_training, state_problem
+from newfound.discovery.howmany import MOST
 from newfound.discovery.reading import read, read_shifted
 from newfound.discovery.settings import AUTO, KMEANS, NO, SHIFT, Run, StageOne
 from newfound.encoders import Encoder
-from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.known import KnownPoints
 from newfound.encoders.statistics import add_head
 from newfound.functional.axes import FEW, SHRINK, Axes, axes, moments, power_normalised
+from newfound.functional.counting import Errors, sweep
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
 from newfound.functional.rehearsal import (
@@ -53,6 +56,9 @@ HIDINGS, DEAR = 10, 3
 
 REPORTED = 5
 """How often they are hidden, otherwise, to say what is to be expected: all of them, and half of them."""
+
+COUNTED, TRIED = 5, 3
+"""How often they are hidden to see how counting errs, and how many times as many classes as there are it may find."""
 
 SHRINKS = (SHRINK, 1.0)
 """How much the known classes' covariance may be shrunk, the default first. Not by more: with half of the classes hidden
@@ -182,7 +188,11 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
     trials = tuple(Trial(way, tuple(theirs)) for way, theirs in scores.items())
     found = Rehearsal(known, hidings[0].hidden, trials=trials)
     taken = choose(trials, plain_way(encoder.name))
-    return found._replace(mixed=_report(stage, taken, seed, mixed=True), alone=_report(stage, taken, seed, mixed=False))
+    return found._replace(
+        mixed=_report(stage, taken, seed, mixed=True),
+        alone=_report(stage, taken, seed, mixed=False),
+        counting=tuple(count_hidden(stage, seed)),
+    )
 
 
 def _try(stage: Stage, hiding: Hiding, default: Way, *, dear: bool, seed: int) -> Iterator[tuple[Way, float]]:
@@ -211,6 +221,17 @@ def _report(stage: Stage, way: Way, seed: int, *, mixed: bool) -> Expected | Non
             scores.append(stage.score(hiding, told, pile, way.reading, seed, mixed=mixed))
             classes.append(hiding.hidden + (hiding.known if mixed else 0))
     return expect(scores, classes)
+
+
+def count_hidden(stage: Stage, seed: int) -> Iterator[Errors]:
+    """How far off each way of counting is where some known classes are hidden and counted as in earnest, on axes that
+    know the kept ones alone; by one start each, for the errors of several hidings are averaged.
+    """
+    for hiding in stage.hidings("count", COUNTED, seed):
+        truth = hiding.known + hiding.hidden
+        told, pile = stage.latents(hiding, shrink_for_counting(hiding.known))
+        found = sweep(pile, told, hiding.labels, most=min(MOST, TRIED * truth), starts=1, seed=seed).tops
+        yield Errors(*(found[name] - math.log(truth) for name in ("pairs", "accuracy", "silhouette")))
 
 
 def too_few(known: int) -> str:

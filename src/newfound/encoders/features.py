@@ -32,8 +32,15 @@ from newfound.networks.model import Model
 from newfound.networks.pretrained import PretrainedBackbone
 from newfound.networks.resnet import OWN
 
-COUNTING_SHRINK = 10.0
-"""How much the features' covariance is shrunk before classes are counted; decision 8."""
+COUNTING_SHRINK, SHRUNK = 10.0, 80.0
+"""How much the features' covariance is shrunk before classes are counted, at most, and that times the known classes;
+decisions 8 and 17.
+"""
+
+
+def shrink_for_counting(known: int) -> float:
+    """How much the covariance of so many known classes is shrunk: the more there are, the better it is known."""
+    return min(COUNTING_SHRINK, SHRUNK / max(known, 1))
 
 
 @final
@@ -133,8 +140,10 @@ class FeatureEncoder:
     def aim_for_counting(
         self, model: Model, unlabelled: FeatureImages, labelled: FeatureImages | None, seed: int
     ) -> tuple[Model, Float[Tensor, "dim dim"]]:
-        """With axes that suit counting; they whiten already."""
-        model = refit_axes(model, unlabelled, labelled, seed, COUNTING_SHRINK)
+        """With axes that suit counting, those of a rehearsal where classes were counted in one; they whiten already."""
+        rehearsed = model.rehearsal is not None and model.rehearsal.counting
+        shrink = shrink_for_counting(len(model.classes)) if rehearsed else COUNTING_SHRINK
+        model = refit_axes(model, unlabelled, labelled, seed, shrink)
         return model, torch.eye(model.backbone.dim)
 
     def aim_for_reading(self, model: Model) -> tuple[Model, Float[Tensor, "dim dim"]]:

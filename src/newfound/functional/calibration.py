@@ -9,6 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+FALLS, FEW = 0.5, 4
+"""What the log odds of being right lose with each e-fold of classes, and how many pretended classes say as much as
+other images do; decision 17.
+"""
+
 
 class Logistic(NamedTuple):
     """A score's chance is σ(slope · score + offset)."""
@@ -61,6 +66,24 @@ def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int =
         if step.norm() < 1e-9:
             break
     return Logistic(*line.tolist())
+
+
+def carry_on(fitted: Calibration, others: Calibration, pretended: int, classes: int) -> Calibration:
+    """What scores mean among more classes than were pretended with, drawn to what they mean on other images.
+
+        w (fitted − [0, ½ log(classes / pretended)]) + (1 − w) others,   w = pretended / (pretended + 4)
+
+    Among more classes an image is wrong more often at the same score; that it is new is as likely as before. Of few
+    classes a line is known badly.
+    """
+    own = pretended / (pretended + FEW)
+    harder = FALLS * math.log(max(classes / pretended, 1.0))
+
+    def between(a: Logistic, b: Logistic) -> Logistic:
+        return Logistic(*(own * x + (1 - own) * y for x, y in zip(a, b, strict=True)))
+
+    right = fitted.right._replace(offset=fitted.right.offset - harder)
+    return fitted._replace(right=between(right, others.right), new=between(fitted.new, others.new))
 
 
 def probability(score: Float[Tensor, " n"], line: Logistic) -> Float[Tensor, " n"]:

@@ -1,8 +1,8 @@
-"""How many classes there are, asked in three ways at once, of the same clusterings."""
+"""How many classes there are, asked in three ways at once, of the same clusterings, and what they say together."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from newfound import types
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import accuracy, silhouette
 
-Criterion = Literal["pairs", "accuracy", "silhouette", "dtc"]
-"""What may decide: one of three curves, or DTC's rule between the last two."""
+Criterion = Literal["pairs", "accuracy", "silhouette", "dtc", "rehearsed"]
+"""What may decide: one of three curves, DTC's rule between the last two, or all three by how they erred before."""
 
 ROWS = 3000
 """Images among which classes are counted; of more a sample is taken."""
@@ -24,6 +24,14 @@ NEEDED = 3
 
 LEAST, WIDEST = 0.25, 0.5
 """How wide an interval is about its estimate, at least and at most, as a share of it; decision 8."""
+
+BELIEVED, FLOOR = 0.5, 0.1
+"""How much of a rehearsed error is believed, and the spread that errors have at least; decision 17."""
+
+APART, WIDE = 0.17, 1.28
+"""How far collections differ beyond what their known classes can tell, as a standard deviation of log K, and how many
+standard deviations to either side four of five runs are to lie within; decision 17.
+"""
 
 
 class Candidate(NamedTuple):
@@ -52,6 +60,24 @@ class Count(NamedTuple):
         return self.classes - self.known
 
 
+class Errors(NamedTuple):
+    """log(estimate / truth) of each criterion, where known classes were hidden and counted."""
+
+    pairs: float
+    accuracy: float
+    silhouette: float
+
+
+class Sweep(NamedTuple):
+    """What every number of classes gave, and the log K that each criterion would have."""
+
+    known: int
+    tops: dict[Criterion, float]
+    criterion: Criterion  # the one to be believed where nothing was rehearsed
+    error: float  # its standard error
+    curve: tuple[Candidate, ...]
+
+
 @torch.no_grad()
 def count(
     unlabelled: Float[Tensor, "n d"],
@@ -62,9 +88,33 @@ def count(
     starts: int = 3,
     rows: int = ROWS,
     seed: int = 0,
+    errors: Sequence[Errors] = (),
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Count:
     """How many classes K labelled and unlabelled images have together; unlabelled ones may be of labelled classes too.
+
+    By what `sweep` saw of every number. Where it is known how the criteria err (`errors`) all three decide (`combine`),
+    and four of five intervals are to hold the truth. Else one does, and the interval is a standard error to either
+    side: of `pairs` that of a jackknife over the labelled classes, of the silhouette the numbers that do nearly as
+    well; a quarter of the estimate at least, half of it at most.
+    """
+    found = sweep(unlabelled, labelled, labels, most=most, starts=starts, rows=rows, seed=seed, progress=progress)
+    return _conclude(found, errors)
+
+
+@torch.no_grad()
+def sweep(
+    unlabelled: Float[Tensor, "n d"],
+    labelled: Float[Tensor, "m d"],
+    labels: Int[Tensor, " m"],
+    *,
+    most: int = 100,
+    starts: int = 3,
+    rows: int = ROWS,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Sweep:
+    """Cluster labelled and unlabelled images together into more and more classes, and ask in three ways how many suit.
 
         pairs:       the K at which k-means of all joins as many pairs of labelled images as share a class
         accuracy:    argmax_K of the labelled images' accuracy        (Vaze et al. 2022)
@@ -74,9 +124,7 @@ def count(
     it crosses is found with less noise than where a jagged curve has its top. Else the silhouette does. At most `most`
     classes are unlabelled alone; K grows by a quarter of these each time, and in between curves are smoothed.
 
-    The interval is a standard error to either side: of `pairs` that of a jackknife over the labelled classes, of the
-    silhouette the numbers that do nearly as well; a quarter of the estimate at least, half of it at most. Labels count
-    from 0, and each has an image. `progress` is told how many of how many numbers have been tried.
+    Labels count from 0, and each has an image. `progress` is told how many of how many numbers have been tried.
     """
     unlabelled, labelled, labels = _some(unlabelled, labelled, labels, rows, seed)
     known = int(labels.max()) + 1 if len(labels) else 0
@@ -102,18 +150,38 @@ def count(
         others = [[k for k in range(known) if k != out] for out in range(known)]
         error = _jackknife([crossing(scale, _surplus(joined, shared, some)) for some in others])
     curve = tuple(map(Candidate, numbers, pairs.tolist(), right.tolist(), heights.tolist()))
-    return _conclude(known, criterion, tops, error, curve)
+    return Sweep(known, tops, criterion, error, curve)
 
 
-def _conclude(
-    known: int, criterion: Criterion, tops: dict[Criterion, float], error: float, curve: tuple[Candidate, ...]
-) -> Count:
-    """The estimate of a criterion, with its interval: one `error` to either side. Tops and error are of log K."""
-    share = min(WIDEST, max(LEAST, math.expm1(error)))
-    estimates = {name: max(round(math.exp(log)), known + 1) for name, log in tops.items()}
-    found = estimates[criterion]
-    least, most = max(math.floor(found * (1 - share)), known + 1), math.ceil(found * (1 + share))
-    return Count(found, known, least, most, criterion, estimates, curve)
+def combine(tops: dict[Criterion, float], errors: Sequence[Errors]) -> tuple[float, float]:
+    """log K by all criteria, each less half of what it was off by where the truth was known; and its standard error.
+
+        log K = Σ_c w_c (t_c − ½ b_c) / Σ_c w_c,   w_c = 1 / (s_c² + 0.1²),   σ² = 0.17² + 1 / Σ_c w_c
+
+    b_c and s_c are mean and standard deviation of a criterion's errors. Half, for classes were fewer there, and of
+    fewer images; the steadiest criterion counts most.
+    """
+    seen = np.array(errors, dtype=float)
+    bias = BELIEVED * seen.mean(0)
+    spread = seen.std(0, ddof=1) if len(seen) > 1 else np.ones(len(Errors._fields))
+    weights = 1 / (np.square(spread) + FLOOR**2)
+    corrected = np.array([tops[cast("Criterion", name)] for name in Errors._fields]) - bias
+    return float(weights @ corrected / weights.sum()), math.sqrt(APART**2 + 1 / weights.sum())
+
+
+def _conclude(found: Sweep, errors: Sequence[Errors]) -> Count:
+    """The estimate with its interval: of all criteria where their errors are known, else of the one to be believed."""
+    known, criterion = found.known, found.criterion
+    estimates = {name: max(round(math.exp(log)), known + 1) for name, log in found.tops.items()}
+    if errors and criterion == "pairs":
+        log, error = combine(found.tops, errors)
+        log = max(log, math.log(known + 1))  # what is surely too few says nothing of how many more there may be
+        classes, least, most = (max(round(math.exp(log + side * WIDE * error)), known + 1) for side in (0, -1, 1))
+        return Count(classes, known, least, most, "rehearsed", estimates, found.curve)
+    share = min(WIDEST, max(LEAST, math.expm1(found.error)))
+    classes = estimates[criterion]
+    least, most = max(math.floor(classes * (1 - share)), known + 1), math.ceil(classes * (1 + share))
+    return Count(classes, known, least, most, criterion, estimates, found.curve)
 
 
 def crossing(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from newfound.functional.counting import Errors
 from newfound.types import generator
 
 NOISE = 2.0
@@ -144,13 +145,15 @@ class Rehearsal(NamedTuple):
     mixed: Expected | None = None  # of the way that was taken, where known classes may be among unlabelled images
     alone: Expected | None = None  # where every unlabelled image is of a new class
     why: str = ""  # why there was none, or less of one
+    counting: tuple[Errors, ...] = ()  # by how much each way of counting was off, a hiding each
 
     def asdict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
-        return self._asdict() | {
+        trials = {
             name: [trial.way._asdict() | {"scores": list(trial.scores)} for trial in getattr(self, name)]
             for name in ("eyes", "trials")
         }
+        return self._asdict() | trials | {"counting": [errors._asdict() for errors in self.counting]}
 
     @staticmethod
     def of(values: dict[str, Any]) -> "Rehearsal":
@@ -171,6 +174,9 @@ class Rehearsal(NamedTuple):
             accuracy, least, most, classes, falls = map(float, found)
             return Expected(accuracy, least, most, int(classes), falls)
 
+        counting = tuple(Errors(*(float(row[name]) for name in Errors._fields)) for row in values.get("counting", ()))
+        if not all(map(math.isfinite, (error for errors in counting for error in errors))):
+            raise ValueError("a rehearsal with errors of counting that are no numbers")
         return Rehearsal(
             int(values["known"]),
             int(values["hidden"]),
@@ -179,6 +185,7 @@ class Rehearsal(NamedTuple):
             expected("mixed"),
             expected("alone"),
             str(values.get("why", "")),
+            counting,
         )
 
 

@@ -82,7 +82,9 @@ PLAIN = record(
                 "mixed": EXPECTED,
                 "alone": EXPECTED,
                 "why": text,
-            }
+                "counting": each(record({"pairs": number(), "accuracy": number(), "silhouette": number()})),
+            },
+            optional=("counting",),
         ),
     },
     optional=("similarity", "trust", "trunk", "rehearsal"),
