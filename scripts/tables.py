@@ -187,7 +187,12 @@ EVIDENCE = {
     "large": evidence.large_tables,
     "verdicts": evidence.verdicts,
 }
-REVIEWING = {"verdict": reviewing.verdict, "seeds": reviewing.tables, "spending": reviewing.spending}
+REVIEWING = {
+    "verdict": reviewing.verdict,
+    "way": reviewing.milestones,
+    "spending": reviewing.spending,
+    "seeds": reviewing.tables,
+}
 PARTS = ("comparison", "published", "gains", "separation", "costs")
 
 

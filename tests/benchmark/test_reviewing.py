@@ -102,7 +102,8 @@ def test_finished_seeds_stay_and_more_are_added_in_order(piles, tmp_path):
 
 
 def test_pages_tell_what_was_run_and_that_the_rest_was_not(piles, tmp_path):
-    assert {part(tmp_path) for part in (reviewing.tables, reviewing.verdict, reviewing.spending)} == {"Not run yet."}
+    parts = (reviewing.tables, reviewing.verdict, reviewing.milestones, reviewing.spending)
+    assert {part(tmp_path) for part in parts} == {"Not run yet."}
     assert curves(tmp_path) == []
     (path,) = review(None, tmp_path, only=["clip-art"], seeds=[0])
     (row,) = read(path)["rows"]
@@ -111,6 +112,8 @@ def test_pages_tell_what_was_run_and_that_the_rest_was_not(piles, tmp_path):
     assert f"| Clip art | **{per:.0f}** | 952 |" in reviewing.verdict(tmp_path)
     spent = [float(line.split(" | ")[1].strip(" |")) for line in reviewing.spending(tmp_path).splitlines()[2:]]
     assert sum(spent) == pytest.approx(per, abs=0.3)
+    reached = next(i for i, accuracy in enumerate(row["curve"]["accuracy"]) if accuracy >= 0.9)
+    assert f"| {8 * row['curve']['actions'][reached]} |" in reviewing.milestones(tmp_path).splitlines()[2]
     ((title, shown),) = curves(tmp_path)
     assert title == "Clip art"
     assert [curve.name for curve in shown] == ["simulated reviewer", *reviewing.ALONE]

@@ -189,8 +189,8 @@ class Reviewer:
         return self._moves[key]
 
     def _propose_splits(self, now: Classes, bar: float) -> Iterator[Proposal]:
-        """Splits of classes that hold so many strangers that a split, two actions at least with a name, may be worth
-        more than this; never twice of the same images, which have been merged again since.
+        """Splits of classes with so many strangers that a split, two actions at least with a name, may be worth more
+        than this; never twice of the same images, which have been merged again since.
         """
         for number in filled(now):
             held = expect(now.rows(number).tolist(), self.kinds)

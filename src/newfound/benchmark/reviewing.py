@@ -36,6 +36,9 @@ GOAL, CLASSES = 0.95, 1.2
 ENOUGH = 0.98
 """Accuracy at which a review ends."""
 
+WAY = (0.6, 0.7, 0.8, 0.9)
+"""Accuracies on the way there."""
+
 STAGE = StageOne(backbone="efficientnet-lite0")
 SEEDS = (0, 1, 2)
 
@@ -243,6 +246,23 @@ def curves(folder: Path) -> list[tuple[str, list[Curve]]]:
 
 def _per_thousand(actions: Sequence[int], row: Mapping[str, Any]) -> list[float]:
     return [1000 * count / row["images"] for count in actions]
+
+
+def milestones(folder: Path) -> str:
+    """What it took on the way, mean over seeds, in Markdown."""
+    lines = [f"| accuracy | {' | '.join(f'{share:.0%}' for share in WAY)} |", "|---" * (1 + len(WAY)) + "|"]
+    for name in PILES:
+        if rows := read(folder / f"review-{name}.json")["rows"]:
+            for what, title in (("actions", "actions"), ("looked", "images looked at")):
+                cells = [spread(pd.Series([_reach(row, share, what) for row in rows]), 0) for share in WAY]
+                lines.append(f"| {ABOUT[name].partition(':')[0]}, {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+
+
+def _reach(row: Mapping[str, Any], share: float, what: str) -> float:
+    """What was spent per 1000 images, of one kind or other, when this accuracy was reached."""
+    first = next(place for place, accuracy in enumerate(row["curve"]["accuracy"]) if accuracy >= share)
+    return 1000 * row["curve"][what][first] / row["images"]
 
 
 def spending(folder: Path) -> str:
