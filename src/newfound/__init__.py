@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
+    "Classifier": "newfound.discovery.classifier",
     "Discovery": "newfound.discovery.result",
     "Images": "newfound.data.pixels",
     "InputError": "newfound.errors",

@@ -176,19 +176,47 @@ def _tell(found: "Discovery") -> None:
 
 
 @app.command
+def learn(
+    run: Path, *, output: Folder, images: Path | None = None, merge: Flag = False, overwrite: Flag = False
+) -> None:
+    """Fold the classes that were discovered into the model; leaves a model folder without any image in it.
+
+    newfound learn run/ -o model2/
+    newfound discover --model model2/ --unlabelled photos/next -o next/
+
+    Known classes stay as they are, and their images are not needed. Of new ones, images that are sure, or that a
+    person has accepted, are learnt; classes that nobody has looked at only where they hold together.
+
+    Args:
+        run: run folder that newfound discover wrote, reviewed or not.
+        output: the model folder to write.
+        images: where the images are now, if they have moved.
+        merge: a new class that has a known one's name is that one.
+        overwrite: replace a model that is already there, once the new one is whole.
+    """
+    from newfound.discovery.result import Discovery
+
+    with console.show_progress():
+        model = Discovery.load(run).learn(images=images, merge=merge, output=output, overwrite=overwrite).model
+    known = counted(len(model.classes), "class", "classes")
+    console.say(f"The model of {known} is in {output}. Next: newfound predict {output} DIR")
+
+
+@app.command
 def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv"), overwrite: Flag = False) -> None:
     """Say which class, known or discovered, new images belong to; writes path, class, kind, confidence and more.
 
-    Example: newfound predict run/ photos/more -o more.csv
+    newfound predict run/ photos/more -o more.csv
+    newfound predict model2/ photos/more -o more.csv
 
     Args:
-        run: run folder that newfound discover wrote.
+        run: run folder that newfound discover wrote, or a model folder.
         images: folder of new images, a list of them (CSV, COCO), or one image.
         output: the CSV file to write.
         overwrite: replace a file that is already there.
     """
     from newfound import files
-    from newfound.discovery.result import Discovery
+    from newfound.discovery.classifier import open_folder
     from newfound.discovery.tables import format_csv
 
     if output.is_dir():
@@ -196,7 +224,7 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
     if output.exists() and not overwrite:
         raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
     files.check_writable(output.parent)
-    found, count, left = Discovery.load(run), 0, list[str]()
+    found, count, left = open_folder(run), 0, list[str]()
     with files.writing(output) as file:
         for number, (table, skipped) in enumerate(found.predictions(images)):
             file.write(format_csv(table, header=number == 0).encode())

@@ -119,6 +119,7 @@ def _measure(
         calibration,
         threshold,
         known=recognised,
+        numbers=number_clusters(model, recognised, classes),
         duplicates=duplicates,
         thumbnails=thumbnails,
         references=pick_references(labelled, compare(trained.after.labelled, unit), recognised),
@@ -137,6 +138,16 @@ def _measure(
             known=len(recognised),
         ),
     )
+
+
+def number_clusters(model: Model, known: Sequence[str], new: int) -> tuple[int, ...]:
+    """The number of each cluster's class: known classes keep those that the model calls them by, new ones get numbers
+    that no class had before. Where no known class is looked for there are no others: 1, 2, 3, …
+    """
+    if not known:
+        return tuple(range(1, new + 1))
+    called = dict(zip(model.classes, model.numbers, strict=True))
+    return (*(called[name] for name in known), *range(model.used + 1, model.used + new + 1))
 
 
 def state_setting(model: Model, labelled: Collection | None) -> str:
