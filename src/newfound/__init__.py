@@ -27,6 +27,7 @@ _PUBLIC = {
     "arrays": "newfound.data.pixels",
     "discover": "newfound.discovery.discover",
     "pretrain": "newfound.discovery.discover",
+    "watch": "newfound.discovery.watch",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -235,6 +235,33 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
 
 
 @app.command
+def watch(
+    model: Path, folder: Path, *, output: Folder, once: Flag = False, every: float = 10.0, settle: float = 2.0
+) -> None:
+    """Tell the class of images as they arrive in a folder, and propose new classes among those that fit none.
+
+    newfound watch model/ camera/ -o state/
+    newfound watch model/ camera/ -o state/ --once
+
+    Each image becomes a line of images.csv. A new class is proposed as a run folder, proposal-1, for newfound review
+    and newfound learn; the model learns nothing by itself. Stopped or killed, the same command goes on.
+
+    Args:
+        model: model folder that newfound pretrain or newfound learn wrote.
+        folder: where images arrive.
+        output: the folder for the tables and proposals.
+        once: look once, then stop: for cron.
+        every: seconds between two looks.
+        settle: seconds that a file must stay as it is to be taken for whole.
+    """
+    from newfound.discovery.watch import watch as run
+
+    with console.show_progress() as progress:
+        state = run(model, folder, output, once=once, every=every, settle=settle, progress=progress)
+    console.say(f"{counted(len(state.told), 'image')} told: {output / 'images.csv'}")
+
+
+@app.command
 def report(run: Path) -> None:
     """Write the report of a run anew: one HTML file that needs nothing else.
 
@@ -509,6 +536,7 @@ def main() -> None:
         app.meta(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
         resumed = {"benchmark": "goes on", "pretrain": "goes on with --resume", "discover": "goes on with --resume"}
+        resumed |= {"watch": "goes on"}
         again = next((resumed[word] for word in sys.argv[1:] if word in resumed), "begins anew")
         _fail(f"stopped. What is finished is kept; the same command {again}.", 130)
     except CycloptsError as error:

@@ -105,7 +105,7 @@ def plan_learning(now: Classes, *, merge: bool = False) -> Learning:
     parts, numbers = [places for _, places in groups], [model.numbers[places[0]] for _, places in groups]
     place = {number: row for row, (number, _) in enumerate(groups) if number is not None}
     answers = torch.tensor(tabulate_assignments(now)["number"].tolist(), dtype=torch.long)
-    doubtful, used = doubt(now, answers), max(now.used, model.used)
+    doubtful, used = find_doubtful(now, answers), max(now.used, model.used)
     added: list[str] = []
     for number in sorted(now.names.keys() - now.known):
         if number in doubtful or not (answers == number).any():
@@ -162,7 +162,7 @@ def looked_at(now: Classes) -> set[int]:
     return (merged | decided | changed) - now.known
 
 
-def doubt(now: Classes, answers: Int[Tensor, " n"], seed: int = 0) -> dict[int, float]:
+def find_doubtful(now: Classes, answers: Int[Tensor, " n"], seed: int = 0) -> dict[int, float]:
     """The new classes that nobody has looked at, and that are not found again among half of the images, or are of very
     few; how far they are. A pile with nothing new in it still gives clusters, where so many were asked for.
     """

@@ -208,7 +208,7 @@ class Discovery:
         merge: bool = False,
         overwrite: bool = False,
     ) -> "Classifier":
-        """Fold the new classes into the model as they are now (`learn.learn`); with `output`, write the model folder."""
+        """Fold the new classes into the model as they are now (`learn.learn`); with `output`, write its folder."""
         from newfound.discovery.classifier import Classifier  # which discovers: each leads to the other
 
         run = self._home and self._home[0]
