@@ -16,9 +16,8 @@ from newfound import Discovery, pretrain
 from newfound.data.datasets import load_doodles
 from newfound.discovery import classifier, watch
 from newfound.discovery.settings import StageOne
-from newfound.discovery.watch import GROWN, LEAST, Stamp, State, agrees, due, end_of_lines, pool, read_state, settled
+from newfound.discovery.watch import GROWN, LEAST, Stamp, State, due, end_of_lines, pool, read_state, settled
 from newfound.errors import InputError
-from newfound.functional.counting import Candidate, Count
 from newfound.networks.pretrained import LITE
 from newfound.networks.resnet import OWN
 from tests.commands import newfound
@@ -147,18 +146,6 @@ def test_a_pool_is_looked_at_when_it_is_large_enough_and_has_grown():
     assert due(LEAST, State())
     assert not due(int(GROWN * 40) - 1, State(tried=40))
     assert due(int(GROWN * 40), State(tried=40))
-
-
-def test_counting_agrees_where_known_classes_would_have_to_share_clusters():
-    def counted(criterion, pairs):
-        return Count(
-            5, 4, 5, 6, criterion, {criterion: 5}, (Candidate(4, pairs, 0.5, 0.5), Candidate(5, -1.0, 0.5, 0.5))
-        )
-
-    assert agrees(counted("pairs", 0.2))
-    assert not agrees(counted("pairs", -0.1))
-    assert agrees(counted("silhouette", -0.1))
-    assert agrees(None)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, needed
 from newfound.discovery.tables import format_csv, restore
 from newfound.errors import InputError, counted, shorten
-from newfound.functional.counting import Count
 from newfound.schema import read_json
 
 log = logging.getLogger("newfound")
@@ -103,11 +102,6 @@ def pool(now: Mapping[str, Stamp], state: State) -> list[str]:
 def due(size: int, state: State) -> bool:
     """Whether a pool of so many images is worth a look: it is large enough, and larger than when it was looked at."""
     return size >= LEAST and size >= GROWN * state.tried
-
-
-def agrees(count: Count | None) -> bool:
-    """Whether counting sees something new: with as many clusters as classes are known, known ones would share some."""
-    return count is None or count.criterion != "pairs" or count.curve[0].pairs > 0
 
 
 def watch(
@@ -186,7 +180,7 @@ def propose(
     run: Run,
     progress: Progress,
 ) -> None:
-    """Look for new classes in the pool. Those that hold together, where counting agrees, are proposed: the run that
+    """Look for new classes in the pool. Those that hold together are proposed: the run that
     found them lies in the state folder, and its line in `tries.csv`, the last to be written, says so.
     """
     folder = place / f"proposal-{state.proposals + 1}"
@@ -225,9 +219,9 @@ def propose(
 
 
 def supported(found: Discovery) -> list[int]:
-    """The new classes of a discovery that are there: found again in half of the images, and counting sees them."""
-    if not agrees(found.found.count):
-        return []
+    """The new classes of a discovery that are there: of as many as counting gave, those that half of the images show
+    again.
+    """
     now, table = found.classes, found.assignments()
     answers = torch.tensor(table["number"].tolist(), dtype=torch.long)
     doubtful = find_doubtful(now, answers)
