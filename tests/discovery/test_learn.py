@@ -236,6 +236,8 @@ def test_what_is_unsure_or_was_set_aside_teaches_nothing_and_what_a_person_says_
     run.accept("cat", images=[0])
     labels = plan_learning(run.classes).lesson.labels
     assert labels[[sure[0], unsure[0], sure[1], 0]].tolist() == [-1, 2, 0, 0]
+    run.merge([1, 3])
+    assert (plan_learning(run.classes).lesson.labels[sure[1:]] == 0).all()
 
 
 def test_two_known_classes_that_somebody_merged_are_one_from_then_on():

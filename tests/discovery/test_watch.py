@@ -67,6 +67,20 @@ def test_every_image_that_arrives_becomes_one_line(place, tmp_path):
     assert (tmp_path / "state" / "images.csv").read_bytes().startswith(before)
 
 
+def test_what_cannot_be_read_is_told_too_and_all_lines_have_the_same_columns(place, tmp_path):
+    (tmp_path / "camera").mkdir()
+    (tmp_path / "camera" / "no.png").write_bytes(b"no image")
+    table, _ = look(place, tmp_path)
+    assert [*table["kind"]] == ["unreadable"]
+    assert [*table.columns] == watch.LINE
+    write_doodles(tmp_path / "camera", (0,), each=1, first=30)
+    table, _ = look(place, tmp_path)
+    assert [*table.columns] == watch.LINE
+    assert table["kind"].iloc[1] in ("known", "unsure")
+    assert 0 <= table["confidence"].iloc[1] <= 1
+    assert table["size"].iloc[1] == (tmp_path / "camera" / table["path"].iloc[1]).stat().st_size
+
+
 def test_a_file_that_somebody_is_writing_is_waited_for(place, tmp_path, monkeypatch):
     write_doodles(tmp_path / "camera", (0,), each=2, first=30)
     whole = (tmp_path / "camera" / "half.png", next((tmp_path / "camera").rglob("*.png")).read_bytes())

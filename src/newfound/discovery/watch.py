@@ -38,10 +38,21 @@ from newfound.schema import read_json
 
 log = logging.getLogger("newfound")
 
+
+class Stamp(NamedTuple):
+    """What tells a file from another of the same name."""
+
+    size: int
+    modified: int  # nanoseconds
+
+
 IMAGES, TRIES, PROPOSED = "images.csv", "tries.csv", "proposals.csv"
 """The tables: a line an image that was told; a line each time that the pool was looked at; a line an image of a class
 that was proposed.
 """
+
+LINE = ["path", *Stamp._fields, "class", "number", "kind", "confidence", "newness", "distance", "guess", "told"]
+"""The columns of `images.csv`: the same for all lines, whatever was told first."""
 
 ABOUT, MODEL = "watch.json", ("model.json", "model.safetensors")
 """What says whose state it is, and the files of a model that tell it from others."""
@@ -57,13 +68,6 @@ TOGETHER = 64
 
 LEAST, GROWN = 20, 1.25
 """Images in the pool below which no class is looked for, and how many times as large it must have become since."""
-
-
-class Stamp(NamedTuple):
-    """What tells a file from another of the same name."""
-
-    size: int
-    modified: int  # nanoseconds
 
 
 @dataclass
@@ -155,17 +159,14 @@ def scan(root: Path) -> dict[str, Stamp]:
 
 def tell(classifier: Classifier, root: Path, images: Mapping[str, Stamp], place: Path, state: State) -> None:
     """Write down what some images are; those that cannot be read too."""
-    listing = Listing.of([*images], root=root)
-    tables = [table for table, _ in classifier.predictions(listing)]
-    table = pd.concat(tables, ignore_index=True)
-    lost = [name for name in images if name not in {*table["path"]}]
-    words = dict.fromkeys(("class", "guess"), "") | {"number": 0, "kind": UNREADABLE}
-    table = pd.concat([table, pd.DataFrame([{"path": name} | words for name in lost])], ignore_index=True)
-    table["number"] = table["number"].astype(int)
-    stamps = [images[name] for name in table["path"]]
-    table.insert(1, "size", [stamp.size for stamp in stamps])
-    table.insert(2, "modified", [stamp.modified for stamp in stamps])
-    append(place / IMAGES, table.assign(told=_time()))
+    tables = [table for table, _ in classifier.predictions(Listing.of([*images], root=root))]
+    read = {name for table in tables for name in table["path"]}
+    words = {"class": "", "number": 0, "kind": UNREADABLE, "guess": ""}
+    tables.append(pd.DataFrame([{"path": name} | words for name in images if name not in read]))
+    table = pd.concat([table for table in tables if len(table)], ignore_index=True)
+    stamps = pd.DataFrame([images[name] for name in table["path"]])
+    table = pd.concat([table, stamps], axis=1).assign(told=_time()).reindex(columns=LINE)
+    append(place / IMAGES, table)
     state.told |= {name: (images[name], kind) for name, kind in zip(table["path"], table["kind"], strict=True)}
     kinds = table["kind"].value_counts()
     log.info(f"Told {counted(len(table), 'image')}: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}.")
