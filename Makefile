@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test bench lint docs install clean
+.PHONY: demo robot test bench lint docs install clean
 
 demo: $(VENV)/installed
 	$(BIN)/newfound demo
+
+robot: $(VENV)/installed
+	$(BIN)/python docs/robot.py
 
 test: $(VENV)/developed
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -29,6 +29,7 @@ PAGES = (
     "docs/decisions/0008-counting-and-doubt.md",
     "docs/decisions/0009-swapped.md",
     "docs/guide.md",
+    "docs/robot.md",
 )
 
 
@@ -180,6 +181,7 @@ TABLES = {
     "lines": trust,
     "clipart": lambda: shown("clipart"),
     "counting": lambda: shown("counting"),
+    "robot": lambda: shown("robot"),
 }
 EVIDENCE = {
     "overview": evidence.overview,

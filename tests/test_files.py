@@ -160,3 +160,31 @@ def test_tensors_and_words_about_them_come_back(tmp_path):
     with safe_open(tmp_path / "t.safetensors", "pt") as file:
         assert file.get_tensor("x").equal(torch.arange(6).view(2, 3).T)
         assert file.metadata() == {"about": "ü"}
+
+
+def test_a_folder_takes_another_s_place_when_it_is_whole(tmp_path):
+    place = tmp_path / "folder"
+    with files.building(place) as new:
+        files.write(new / "a", "first")
+        assert not place.exists()
+    with pytest.raises(UnicodeEncodeError), files.building(place) as new:
+        files.write(new / "b", "\ud800")
+    assert [path.name for path in place.iterdir()] == ["a"]
+    with files.building(place) as new:
+        files.write(new / "c", "second")
+        assert (place / "a").read_text() == "first"
+    assert [path.name for path in place.iterdir()] == ["c"]
+    assert [*tmp_path.iterdir()] == [place]
+
+
+def test_a_folder_that_somebody_is_filling_is_left_and_one_that_a_kill_left_is_taken_away(tmp_path):
+    stale = tmp_path / f".folder.{'0' * 16}{files.ENDING}"
+    stale.mkdir()
+    with files.building(tmp_path / "folder") as one:
+        assert not stale.exists()
+        with files.building(tmp_path / "folder") as other:
+            assert one.is_dir()
+            files.write(other / "a", "other")
+        files.write(one / "a", "one")
+    assert (tmp_path / "folder" / "a").read_text() == "one"
+    assert [*tmp_path.iterdir()] == [tmp_path / "folder"]

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
+    "Classifier": "newfound.discovery.classifier",
     "Discovery": "newfound.discovery.result",
     "Images": "newfound.data.pixels",
     "InputError": "newfound.errors",
@@ -26,6 +27,7 @@ _PUBLIC = {
     "arrays": "newfound.data.pixels",
     "discover": "newfound.discovery.discover",
     "pretrain": "newfound.discovery.discover",
+    "watch": "newfound.discovery.watch",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -176,19 +176,47 @@ def _tell(found: "Discovery") -> None:
 
 
 @app.command
+def learn(
+    run: Path, *, output: Folder, images: Path | None = None, merge: Flag = False, overwrite: Flag = False
+) -> None:
+    """Fold the classes that were discovered into the model; leaves a model folder without any image in it.
+
+    newfound learn run/ -o model2/
+    newfound discover --model model2/ --unlabelled photos/next -o next/
+
+    Known classes stay as they are, and their images are not needed. Of new ones, images that are sure, or that a
+    person has accepted, are learnt; classes that nobody has looked at only where they hold together.
+
+    Args:
+        run: run folder that newfound discover wrote, reviewed or not.
+        output: the model folder to write.
+        images: where the images are now, if they have moved.
+        merge: a new class that has a known one's name is that one.
+        overwrite: replace a model that is already there, once the new one is whole.
+    """
+    from newfound.discovery.result import Discovery
+
+    with console.show_progress():
+        model = Discovery.load(run).learn(images=images, merge=merge, output=output, overwrite=overwrite).model
+    known = counted(len(model.classes), "class", "classes")
+    console.say(f"The model of {known} is in {output}. Next: newfound predict {output} DIR")
+
+
+@app.command
 def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv"), overwrite: Flag = False) -> None:
     """Say which class, known or discovered, new images belong to; writes path, class, kind, confidence and more.
 
-    Example: newfound predict run/ photos/more -o more.csv
+    newfound predict run/ photos/more -o more.csv
+    newfound predict model2/ photos/more -o more.csv
 
     Args:
-        run: run folder that newfound discover wrote.
+        run: run folder that newfound discover wrote, or a model folder.
         images: folder of new images, a list of them (CSV, COCO), or one image.
         output: the CSV file to write.
         overwrite: replace a file that is already there.
     """
     from newfound import files
-    from newfound.discovery.result import Discovery
+    from newfound.discovery.classifier import open_folder
     from newfound.discovery.tables import format_csv
 
     if output.is_dir():
@@ -196,7 +224,7 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
     if output.exists() and not overwrite:
         raise InputError(f"{output} exists. Give another place with -o, or replace it with --overwrite.")
     files.check_writable(output.parent)
-    found, count, left = Discovery.load(run), 0, list[str]()
+    found, count, left = open_folder(run), 0, list[str]()
     with files.writing(output) as file:
         for number, (table, skipped) in enumerate(found.predictions(images)):
             file.write(format_csv(table, header=number == 0).encode())
@@ -204,6 +232,33 @@ def predict(run: Path, images: Path, *, output: Folder = Path("predictions.csv")
     console.say(f"The {'class' if count == 1 else 'classes'} of {counted(count, 'image')}: {output}")
     for name in left:
         console.say(f"left out: {name}")
+
+
+@app.command
+def watch(
+    model: Path, folder: Path, *, output: Folder, once: Flag = False, every: float = 10.0, settle: float = 2.0
+) -> None:
+    """Tell the class of images as they arrive in a folder, and propose new classes among those that fit none.
+
+    newfound watch model/ camera/ -o state/
+    newfound watch model/ camera/ -o state/ --once
+
+    Each image becomes a line of images.csv. A new class is proposed as a run folder, proposal-1, for newfound review
+    and newfound learn; the model learns nothing by itself. Stopped or killed, the same command goes on.
+
+    Args:
+        model: model folder that newfound pretrain or newfound learn wrote.
+        folder: where images arrive.
+        output: the folder for the tables and proposals.
+        once: look once, then stop: for cron.
+        every: seconds between two looks.
+        settle: seconds that a file must stay as it is to be taken for whole.
+    """
+    from newfound.discovery.watch import watch as run
+
+    with console.show_progress() as progress:
+        state = run(model, folder, output, once=once, every=every, settle=settle, progress=progress)
+    console.say(f"{counted(len(state.told), 'image')} told: {output / 'images.csv'}")
 
 
 @app.command
@@ -497,6 +552,7 @@ def main() -> None:
         app.meta(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
         resumed = {"benchmark": "goes on", "pretrain": "goes on with --resume", "discover": "goes on with --resume"}
+        resumed |= {"watch": "goes on"}
         again = next((resumed[word] for word in sys.argv[1:] if word in resumed), "begins anew")
         _fail(f"stopped. What is finished is kept; the same command {again}.", 130)
     except CycloptsError as error:

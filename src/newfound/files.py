@@ -1,5 +1,6 @@
 """Files appear whole or not at all, and a kill leaves nothing beside them."""
 
+import ctypes
 import errno
 import os
 import re
@@ -7,7 +8,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -19,6 +20,10 @@ from newfound.errors import InputError, NoRoomError, sized
 ENDING = ".newfound"
 TEMPORARY = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(ENDING)}", re.DOTALL)
 """What a file is called that is not whole yet, where it must have a name."""
+
+
+AT_FDCWD, EXCHANGE = -100, 2
+"""Linux's words for "from here" and "change the two" (`man renameat2`)."""
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -86,6 +91,66 @@ def clear_stale(folder: Path, name: str | None = None) -> None:
         if named and name in (None, named["name"]) and place.is_file() and not _is_written(place):
             with suppress(PermissionError):
                 place.unlink(missing_ok=True)
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the place of `folder` when all is in it: at once, where the system can.
+
+    Until then what was there stays as it was; whoever is killed leaves a folder that the next one takes away.
+    """
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for place in [*folder.parent.glob(f".*{ENDING}")]:
+        named = TEMPORARY.fullmatch(place.name)
+        if named and named["name"] == folder.name and place.is_dir() and _hold(place, os.close):
+            shutil.rmtree(place, ignore_errors=True)
+    new = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}{ENDING}")
+    new.mkdir()
+    held: list[int] = []
+    _hold(new, held.append)
+    try:
+        yield new
+        _take_place(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        for handle in held:
+            os.close(handle)
+
+
+def _take_place(new: Path, folder: Path) -> None:
+    """A folder gets another's name; what had it is called as the first was, if only for a moment."""
+    if not folder.exists():
+        new.rename(folder)
+    elif not _exchange(new, folder):
+        old = new.with_name(f".{folder.name}.{secrets.token_hex(8)}{ENDING}")
+        folder.rename(old)
+        new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one step, so that neither is missing at any time; whether this system can."""
+    if sys.platform != "linux":
+        return False
+    call = getattr(ctypes.CDLL(None), "renameat2", None)  # glibc 2.28
+    return call is not None and call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), EXCHANGE) == 0
+
+
+def _hold(folder: Path, keep: Callable[[int], object]) -> bool:
+    """Lock a folder, and hand on what holds it; False where somebody else has. Nobody locks where folders cannot be."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return False
+    keep(handle)
+    return True
 
 
 def _open_unnamed(folder: Path) -> IO[bytes] | None:

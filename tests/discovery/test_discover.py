@@ -146,7 +146,7 @@ def test_the_model_of_a_run_discovers_again_as_one_that_was_pretrained_does(plac
 
 
 def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(ran, monkeypatch, tmp_path):
-    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 4)
+    monkeypatch.setattr("newfound.discovery.looking.TOGETHER", 4)
     write_doodles(tmp_path, NOVEL, each=3, scale=4)
     (tmp_path / "broken.png").write_bytes(b"nothing")
     tables, skipped = zip(*ran.predictions(tmp_path), strict=True)
@@ -156,7 +156,7 @@ def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(ran, monkey
 
 
 def test_a_table_of_predictions_has_one_header_though_the_first_images_be_broken(place, ran, monkeypatch, tmp_path):
-    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
+    monkeypatch.setattr("newfound.discovery.looking.TOGETHER", 2)
     write_doodles(tmp_path / "more", NOVEL, each=1, scale=4)
     for name in ("0.png", "1.png"):
         (tmp_path / "more" / name).write_bytes(b"nothing")

@@ -360,7 +360,7 @@ def test_images_of_another_size_are_refused(drawn):
 
 
 def test_of_a_list_whose_first_images_have_boxes_every_table_has_the_same_columns(drawn, tmp_path, monkeypatch):
-    monkeypatch.setattr("newfound.discovery.result.TOGETHER", 2)
+    monkeypatch.setattr("newfound.discovery.looking.TOGETHER", 2)
     for row in range(4):
         save(tmp_path / f"{row}.png")
     lines = ["path,x,y,width,height,group", "0.png,1,1,4,4,dive", "1.png,1,1,4,4,", "2.png,,,,,", "3.png,,,,,"]

@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from newfound.encoders import encoder_of
+from newfound.encoders.base import Lesson
 from newfound.encoders.known import (
     compare,
     draw_normal,
+    extend_statistics,
     known_from_statistics,
     known_sums,
     remeasure_means,
@@ -192,3 +194,41 @@ def test_known_classes_are_held_by_their_images_where_these_are_at_hand_and_else
     memory = known_sums(encoder_of(model), model, None, unit=unit, seed=0)
     assert torch.equal(memory.sums, remember(model, unit=unit).sums)
     assert memory.counts.tolist() == [6, 4]
+
+
+def test_what_is_learnt_later_is_what_all_images_together_would_have_said():
+    random = generator("lesson")
+    x, labels = torch.randn(90, 3, generator=random) + 5, torch.arange(90) % 6
+    x += 4 * labels[:, None] * torch.tensor([1.0, 0.0, -1.0])
+    old = labels < 3
+    known = Statistics.of(x[old], labels[old], 3)
+    parts = ((0,), (1, 2), (), ())  # the second and third are one now; two are new, of which 5 joins the first
+    place = torch.tensor([-1, -1, -1, 2, 3, 0])[labels]
+    lesson = Lesson(("a", "b", "c", "d"), parts, place)
+    found = extend_statistics(known, lesson, x)
+    whole = Statistics.of(x, torch.tensor([0, 1, 1, 2, 3, 0])[labels], 4)
+    assert found.counts.tolist() == whole.counts.tolist() == [30, 30, 15, 15]
+    torch.testing.assert_close(found.means, whole.means)
+    torch.testing.assert_close(found.within_covariance, whole.within_covariance)
+
+
+def test_where_nothing_was_known_a_lesson_is_all_there_is():
+    x, labels = torch.randn(20, 3, generator=generator("first")), torch.arange(20) % 2
+    found = extend_statistics(None, Lesson(("a", "b"), ((), ()), labels), x)
+    for one, other in zip(found, Statistics.of(x, labels, 2), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_class_of_too_few_images_gets_no_mean_and_adds_nothing():
+    x, labels = torch.randn(24, 3, generator=generator("few")), torch.arange(24) % 2
+    known = Statistics.of(x[:20], labels[:20], 2)
+    known = known._replace(means=known.means * torch.tensor([[1.0], [0.0]]), counts=torch.tensor([10, 0]))
+    few = torch.full((24,), -1)
+    few[20:] = 2
+    found = extend_statistics(known, Lesson(("a", "b", "c"), ((0,), (1,), ()), few), x)
+    assert found.counts.tolist() == [10, 0, 0]
+    assert not found.means[1:].any()
+    torch.testing.assert_close(found.within_covariance, known.within_covariance)
+    few[20:] = 0  # one that has a mean is taught by any
+    found = extend_statistics(known, Lesson(("a", "b"), ((0,), (1,)), few), x)
+    assert found.counts.tolist() == [14, 0]

@@ -12,11 +12,11 @@ from newfound.discovery.settings import StageOne
 from newfound.encoders import embed
 from newfound.encoders.base import encode_source
 from newfound.encoders.known import remeasure_means, shift_means
-from newfound.encoders.pixels import PixelEncoder
+from newfound.encoders.pixels import COUNTING_SHRINK, PixelEncoder, discriminant_head
 from newfound.errors import InputError
 from newfound.functional.geometry import whitening
 from newfound.methods import METHODS
-from newfound.networks.model import Model
+from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import OWN
 from newfound.types import generator
 from tests.data.pictures import picture, save
@@ -145,3 +145,17 @@ def test_known_classes_are_where_labelled_images_say_and_else_where_others_went(
     assert torch.equal(two.known.means, shift_means(model, before, after).known.means)
     nobody = replace(model, known=None)
     assert encoder.update_known(nobody, before, after, None) is nobody
+
+
+def test_a_head_made_of_statistics_prefers_the_class_that_a_latent_is_likeliest_of():
+    random = generator("head")
+    half, means = torch.randn(4, 4, generator=random), 3 * torch.randn(3, 4, generator=random)
+    means[1], counts = 0, torch.tensor([9, 0, 9])
+    head = discriminant_head(Statistics(means, half @ half.T, counts))
+    shrunk = half @ half.T + COUNTING_SHRINK * (half @ half.T).trace() / 4 * torch.eye(4)
+    z = torch.randn(20, 4, generator=random)
+    with torch.no_grad():
+        scores = head(z)
+    likely = [torch.distributions.MultivariateNormal(means[k], shrunk).log_prob(z) for k in (0, 2)]
+    torch.testing.assert_close(scores[:, 2] - scores[:, 0], likely[1] - likely[0], rtol=1e-3, atol=1e-3)
+    assert (scores[:, 1] == head.bias.min()).all()  # it has no mean, and no direction

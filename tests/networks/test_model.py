@@ -255,3 +255,17 @@ def test_too_few_images_for_statistics_are_given_those_that_the_frozen_network_h
     frozen, learnt = Frozen(model.backbone, "batch"), Frozen(model.backbone)
     x = torch.rand(n, 3, 8, 8, generator=generator("few"))
     assert torch.equal(frozen(x).z, learnt(x).z)
+
+
+def test_numbers_of_classes_are_kept_and_those_that_were_used_too(model, tmp_path):
+    assert (model.numbers, model.used) == ((1, 2), 2)
+    replace(model, numbers=(3, 7), used=9).save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path)
+    assert (loaded.numbers, loaded.used) == ((3, 7), 9)
+    path = tmp_path / "model.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in about.items() if name not in ("numbers", "used")}))
+    assert Model.from_pretrained(tmp_path).numbers == (1, 2)  # as folders were before
+    path.write_text(json.dumps(about | {"numbers": [3]}))
+    with pytest.raises(InputError, match="2 of them, one a class"):
+        Model.from_pretrained(tmp_path)

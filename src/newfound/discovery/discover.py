@@ -16,9 +16,10 @@ from newfound.discovery.find import find
 from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain, how_many
+from newfound.discovery.looking import tell_skipped
 from newfound.discovery.plan import Plan, check_number, expand_home, plan_discovery, plan_pretrain
 from newfound.discovery.rehearsal import rehearse_known, settle
-from newfound.discovery.result import Discovery, tell_skipped
+from newfound.discovery.result import Discovery
 from newfound.discovery.settings import NO, Run, StageOne
 from newfound.discovery.storage import ASSIGNMENTS, CHECKPOINT, CLASSES, DISCOVERY, REPORT
 from newfound.encoders.base import encode_source

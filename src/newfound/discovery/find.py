@@ -120,6 +120,7 @@ def _measure(
         found,
         threshold=threshold,
         known=recognised,
+        numbers=number_clusters(model, recognised, classes),
         duplicates=duplicates,
         thumbnails=thumbnails,
         references=pick_references(labelled, None if theirs is None else compare(theirs[0], unit), recognised),
@@ -153,6 +154,16 @@ def place(
     )
     theirs = None if labelled is None else (told, labelled.listing.labels)
     return encoder.update_known(model, before, after, theirs), after, theirs
+
+
+def number_clusters(model: Model, known: Sequence[str], new: int) -> tuple[int, ...]:
+    """The number of each cluster's class: known classes keep those that the model calls them by, new ones get numbers
+    that no class had before. Where no known class is looked for there are no others: 1, 2, 3, …
+    """
+    if not known:
+        return tuple(range(1, new + 1))
+    called = dict(zip(model.classes, model.numbers, strict=True))
+    return (*(called[name] for name in known), *range(model.used + 1, model.used + new + 1))
 
 
 def state_setting(model: Model, labelled: Collection | None) -> str:

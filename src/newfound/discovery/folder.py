@@ -17,7 +17,7 @@ from newfound.errors import InputError
 
 log = logging.getLogger("newfound")
 
-PLACES = ("known", "weights")
+PLACES = ("known", "weights", "run", "images")
 """Settings that say where something lies on this machine; those of a finished model, which may travel, forget them."""
 
 
@@ -111,9 +111,10 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
     if overwrite:
         return
     if not resume:
+        instead = " or replace it with --overwrite." if task == "learn" else ""  # which is never half done
         raise InputError(
-            f"{folder} already holds a run. Give another place with -o, replace it with --overwrite, "
-            "or go on with an interrupted one with --resume."
+            f"{folder} already holds a run. Give another place with -o,"
+            + (instead or " replace it with --overwrite, or go on with an interrupted one with --resume.")
         )
     ((was_task, was),), asked = before.items(), config(task, settings)[task]
     if is_model(folder):  # from wherever; one that was just finished still says where it was made
@@ -147,5 +148,7 @@ def _written(path: Path) -> dict[str, dict[str, Any]] | None:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    ours = found.keys() in ({"pretrain"}, {"discover"}) and all(isinstance(value, dict) for value in found.values())
+    ours = found.keys() in ({"pretrain"}, {"discover"}, {"learn"}) and all(
+        isinstance(value, dict) for value in found.values()
+    )
     return found if ours else None

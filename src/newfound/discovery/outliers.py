@@ -38,6 +38,14 @@ def measure_fit(
     return Fit(seen.along, seen.beside, centres)
 
 
+def fit_known(encoder: Encoder, model: Model) -> Fit | None:
+    """The same of a model's known classes alone, among no images."""
+    if model.pretrained is None:
+        return None
+    places, _ = encoder.known_places(model)
+    return Fit(places[:0], places.new_zeros(0), places)
+
+
 def judge_outliers(now: Classes) -> Float[Tensor, " n"]:
     """The probability of every image that was discovered in to be of no class: of none that was found, and of none
     that people have made since. What a person decided on is none.

@@ -1,7 +1,6 @@
 """Discovery: what a run found, what people say of it, and the classes that follow from both."""
 
 import itertools
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -9,32 +8,30 @@ from functools import cached_property
 from html import escape
 from operator import index
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import pandas as pd
 import torch
 
 from newfound import files
-from newfound.data.listing import list_images
 from newfound.data.pixels import Images
 from newfound.discovery import storage
 from newfound.discovery.edits import Action, Classes, Edit
 from newfound.discovery.export import export
 from newfound.discovery.found import Found
 from newfound.discovery.journal import EDITS, Journal, check_reach, lock
+from newfound.discovery.learn import teach
+from newfound.discovery.looking import look_through, tell_skipped
 from newfound.discovery.pages import render_report
 from newfound.discovery.replay import Replay, counted_name, rebase
 from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_others
-from newfound.encoders import encoder_of
 from newfound.errors import InputError, counted, shorten
 from newfound.functional.cluster import kmeans
 from newfound.types import generator
 
-log = logging.getLogger("newfound")
-
-TOGETHER = 1024
-"""Images whose classes are predicted at once."""
+if TYPE_CHECKING:
+    from newfound.discovery.classifier import Classifier
 
 Which = SupportsIndex | str
 """A class by its number or its name; an image by its row or its name."""
@@ -200,12 +197,22 @@ class Discovery:
 
     def predictions(self, place: str | Path) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
         """The same bit by bit, for any number of images; with each table the files that could not be read."""
-        listed, encoder = list_images(place, labelled=False), encoder_of(self.found.model)
-        skipped = listed.skipped
-        for rows in torch.arange(len(listed)).split(TOGETHER):
-            images = encoder.encode(listed.pick(rows))
-            yield tabulate_others(self.classes, images, listed), skipped + images.listing.skipped
-            skipped = ()
+        for images, listed, skipped in look_through(self.found.model, place):
+            yield tabulate_others(self.classes, images, listed), skipped
+
+    def learn(
+        self,
+        output: str | Path | None = None,
+        *,
+        images: str | Path | None = None,
+        merge: bool = False,
+        overwrite: bool = False,
+    ) -> "Classifier":
+        """Fold the new classes into the model as they are now (`learn.learn`); with `output`, write its folder."""
+        from newfound.discovery.classifier import Classifier  # which discovers: each leads to the other
+
+        run = self._home and self._home[0]
+        return Classifier(teach(self.classes, output, run=run, images=images, merge=merge, overwrite=overwrite))
 
     def export(self, to: str, place: str | Path, *, images: str | Path | None = None, link: bool = False) -> Path:
         """Write the classes for other tools (`export.FORMATS`) to a place where nothing is yet."""
@@ -341,9 +348,3 @@ class Discovery:
         if not rows:
             raise InputError("No image was given. Give one at least, by its row or its path.")
         return tuple(rows)
-
-
-def tell_skipped(files: Sequence[str]) -> None:
-    """Name the files that were left out."""
-    if files:
-        log.warning(f"{counted(len(files), 'file')} left out as unreadable:\n  " + "\n  ".join(files))

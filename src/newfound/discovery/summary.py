@@ -60,7 +60,8 @@ class Summary(pd.DataFrame):
 def explain_gaps(now: Classes) -> list[str]:
     """Why some numbers are not in the table: a sentence for each reason."""
     empty = [f"{number} ({name})" for number, name in now.names.items() if not len(now.rows(number))]
-    gone = [str(number) for number in range(1, now.used + 1) if number not in now.names]
+    ever = {*now.found.numbers, *range(max(now.found.numbers) + 1, now.used + 1)}  # of this run, not of the model's
+    gone = [str(number) for number in sorted(ever - now.names.keys())]
     said = [f"No image is of {shorten(empty)}."] if empty else []
     return said + ([f"No class any more, merged or undone: {shorten(gone)}."] if gone else [])
 

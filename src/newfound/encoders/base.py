@@ -1,9 +1,9 @@
 """Encoder: all that differs between a network that learns from pixels and one that others have taught."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -21,6 +21,14 @@ log = logging.getLogger("newfound")
 
 Seen = TypeVar("Seen", bound=Collection)
 """Images as an encoder gives them to the backbone."""
+
+
+class Lesson(NamedTuple):
+    """Classes as a model is to know them from now on, and the images that teach some of them."""
+
+    classes: tuple[str, ...]
+    parts: tuple[tuple[int, ...], ...]  # places of the classes that the model knew which each is made of; (): it is new
+    labels: Int[Tensor, " n"]  # the place of each image's class; −1: it teaches nothing
 
 
 @runtime_checkable
@@ -153,6 +161,14 @@ class Encoder(Protocol[Seen]):
 
         It took unlabelled images from `before` to `after`; labelled ones, where they took part, are where `labelled`
         says, with their labels.
+        """
+
+    def extend_known(
+        self, model: Model, lesson: Lesson, latents: Float[Tensor, "n dim"], look: Callable[[], Seen], seed: int
+    ) -> Model:
+        """The model with the classes of a lesson: its backbone stays, statistics, head and what
+        distances mean are those of all classes. `latents` are of the images that teach; `look` reads these again,
+        where latents are not enough.
         """
 
 

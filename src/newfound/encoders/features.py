@@ -1,6 +1,6 @@
 """FeatureEncoder: a pretrained network looks, and an adapter learns from its features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NoReturn, final
@@ -15,9 +15,10 @@ from newfound.data.collection import Collection
 from newfound.data.features import FeatureImages
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
-from newfound.encoders.base import Choices
+from newfound.encoders.base import Choices, Lesson
 from newfound.encoders.extraction import extract_features
 from newfound.encoders.statistics import (
+    extend_features,
     fit_statistics,
     place_features,
     place_means,
@@ -173,6 +174,20 @@ class FeatureEncoder:
     ) -> Model:
         """The model as it is: its classes are remembered among features, which do not move."""
         return model
+
+    def extend_known(
+        self,
+        model: Model,
+        lesson: Lesson,
+        latents: Float[Tensor, "n dim"],
+        look: Callable[[], FeatureImages],
+        seed: int,
+    ) -> Model:
+        """By features: what the adapter bends, another one will bend otherwise."""
+        taught = (lesson.labels >= 0).any()  # names alone need no image
+        return extend_features(
+            model, lesson, look().features() if taught else torch.zeros(len(latents), self.backbone.dim)
+        )
 
 
 def in_memory(name: str) -> str:

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from newfound.encoders.base import Encoder
+from newfound.encoders.base import Encoder, Lesson
 from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import drift, means
-from newfound.networks.model import Model, Statistics
+from newfound.networks.model import ENOUGH, Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator
 
@@ -113,6 +113,42 @@ def turn_latents(model: Model, metric: Float[Tensor, "dim dim"]) -> Model:
     if head is not None:
         head.weight.copy_(torch.linalg.solve(metric.double(), head.weight.double().T).T)
     return replace(model, backbone=backbone, head=head, known=None if model.known is None else model.known.turn(metric))
+
+
+@torch.no_grad()
+def extend_statistics(known: Statistics | None, lesson: Lesson, x: Float[Tensor, "n dim"]) -> Statistics:
+    """Statistics of a lesson's classes, by those of the classes that they are made of and by the rows that teach them.
+
+        n_k = Σ_p n_p,   μ_k = Σ_p n_p μ_p / n_k        p: the known classes that k is made of, and its rows as one
+        S = ((n − c) S_known + Σ_i (x_i − x̄)(x_i − x̄)ᵀ + Σ_k Σ_p n_p (μ_p − μ_k)(μ_p − μ_k)ᵀ) / (n′ − c′)
+
+    That is what `Statistics.of` says of all images together, though the old ones are gone. Rows of a class that would
+    have fewer than `ENOUGH` images teach nothing; a class that was known without a mean adds nothing to its own.
+    """
+    classes, dim = len(lesson.parts), x.shape[1]
+    old = known or Statistics(torch.zeros(0, dim), torch.zeros(dim, dim), torch.zeros(0, dtype=torch.long))
+    places = torch.tensor([place for some in lesson.parts for place in some if known], dtype=torch.long)
+    owner = torch.tensor([k for k, some in enumerate(lesson.parts) for _ in some if known], dtype=torch.long)
+    before = torch.zeros(classes, dtype=torch.long).index_add_(0, owner, old.counts[places])
+    taught = lesson.labels >= 0
+    enough = before + torch.bincount(lesson.labels[taught], minlength=classes) >= ENOUGH
+    taught &= enough[lesson.labels]
+    rows, labels = x[taught].double(), lesson.labels[taught]
+    own, sizes = means(rows, labels, classes)
+    centres = torch.cat([old.means[places].double(), own])
+    counts, of = torch.cat([old.counts[places], sizes]), torch.cat([owner, torch.arange(classes)])
+    total = before + sizes
+    sums = torch.zeros(classes, dim, dtype=torch.float64).index_add_(0, of, centres * counts[:, None])
+    found = sums / total.clamp(min=1)[:, None]
+    within, between = rows - own[labels], centres - found[of]
+    scatter = _freedom(old.counts) * old.within_covariance.double()
+    scatter = scatter + within.T @ within + between.T @ (between * counts[:, None])
+    return Statistics(found.float(), (scatter / max(1, _freedom(total))).float(), total)
+
+
+def _freedom(counts: Int[Tensor, " c"]) -> int:
+    """Images less classes: what scatter within classes is divided by."""
+    return int(counts.sum() - (counts > 0).sum())
 
 
 def draw_normal(

@@ -1,7 +1,7 @@
 """PixelEncoder: our own network learns from pixels."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,19 +9,19 @@ from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from newfound.console import Progress, silent
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images, PixelDataset, load_images
-from newfound.encoders.base import Choices
-from newfound.encoders.known import draw_normal, remeasure_means, shift_means, turn_latents
+from newfound.encoders.base import Choices, Lesson
+from newfound.encoders.known import draw_normal, extend_statistics, remeasure_means, shift_means, turn_latents
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.functional.geometry import whitening
 from newfound.methods.similarity import SIMILARITY_TRAINING
 from newfound.methods.stage_one import TRAINING
-from newfound.networks.model import Model
+from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import OWN
 from newfound.networks.similarity import PairNet
 from newfound.training.loop import tell_length
@@ -177,3 +177,27 @@ class PixelEncoder:
         if labelled is not None:
             return remeasure_means(model, *labelled)
         return shift_means(model, before, after) if model.recognisable else model
+
+    def extend_known(
+        self, model: Model, lesson: Lesson, latents: Float[Tensor, "n dim"], look: Callable[[], Images], seed: int
+    ) -> Model:
+        """By latents alone: the network stays as the discovery left it."""
+        known = extend_statistics(model.known, lesson, latents)
+        return replace(model, classes=lesson.classes, known=known, head=discriminant_head(known))
+
+
+@torch.no_grad()
+def discriminant_head(known: Statistics) -> nn.Linear:
+    """Fisher's linear discriminant, by statistics alone.
+
+        f_k(z) = μ_kᵀ C z − ½ μ_kᵀ C μ_k,   C = (S + ρ s̄ I)⁻¹        (Fisher 1936)
+
+    A class without a mean has the lowest offset of all, and no direction.
+    """
+    white = whitening(known.within_covariance, COUNTING_SHRINK)
+    weights = known.means @ white @ white
+    offsets = -(weights * known.means).sum(1) / 2
+    head = nn.Linear(known.means.shape[1], len(known.means))
+    head.weight.copy_(weights)
+    head.bias.copy_(torch.where(known.counts > 0, offsets, offsets.min()))
+    return head

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from newfound.data.features import FeatureImages
-from newfound.encoders.known import draw_normal
+from newfound.encoders.base import Lesson
+from newfound.encoders.known import draw_normal, extend_statistics
 from newfound.encoders.pretend import fit_calibration
 from newfound.functional.axes import (
     FEW,
@@ -101,6 +102,15 @@ def add_head(model: Model, adapter: Adapter, statistics: Statistics) -> Model:
     head.weight.copy_(SHARPNESS * F.normalize(known.means, dim=1))
     head.bias.zero_()
     return replace(model, backbone=adapter, head=head, known=known)
+
+
+@torch.no_grad()
+def extend_features(model: Model, lesson: Lesson, features: Float[Tensor, "n features"]) -> Model:
+    """The model with the classes of a lesson, whose images have these features; it looks along the axes it has."""
+    adapter, (backbone, known) = parts(model)
+    statistics = extend_statistics(known, lesson, power_normalised(features))
+    model = replace(model, classes=lesson.classes, pretrained=Pretrained(backbone, statistics))
+    return add_head(model, adapter, statistics)
 
 
 @torch.no_grad()

@@ -70,6 +70,8 @@ PLAIN = record(
         "size": whole(1, 2**14),
         "channels": one_of(1, 3),
         "classes": each(text, distinct=True),
+        "numbers": each(whole(1), distinct=True),
+        "used": whole(),
         "similarity": OURS,
         "trust": record({"right": CHANCE, "new": CHANCE, "outlier": CHANCE}, optional=("outlier",)),
         "trunk": record(NETWORK | {"parts": each(record(NETWORK))}, optional=("parts",)),
@@ -87,7 +89,7 @@ PLAIN = record(
             optional=("counting",),
         ),
     },
-    optional=("similarity", "trust", "trunk", "rehearsal"),
+    optional=("numbers", "used", "similarity", "trust", "trunk", "rehearsal"),
 )
 """What `model.json` holds."""
 
@@ -150,6 +152,12 @@ class Model:
     pretrained: Pretrained | None = None  # what looks at images first, where the backbone is an adapter
     calibration: Calibration | None = None  # what distances to centres mean, where known classes could tell
     rehearsal: Rehearsal | None = None  # how new classes are best found, where known ones, hidden, could tell
+    numbers: tuple[int, ...] = ()  # of the known classes, by which runs call them; left out: 1, 2, 3, …
+    used: int = 0  # the largest number that a class ever had, merged ones too
+
+    def __post_init__(self) -> None:
+        self.numbers = self.numbers or tuple(range(1, len(self.classes) + 1))
+        self.used = max((self.used, *self.numbers))
 
     @property
     def recognisable(self) -> tuple[str, ...]:
@@ -170,6 +178,8 @@ class Model:
             "size": self.size,
             "channels": self.channels,
             "classes": list(self.classes),
+            "numbers": list(self.numbers),
+            "used": self.used,
         }
         tensors = {f"backbone.{name}": tensor for name, tensor in self.backbone.state_dict().items()}
         if self.head is not None:
@@ -218,8 +228,9 @@ def card(model: Model) -> str:
     )
     return f"""# A newfound model
 
-Made by `newfound pretrain` or `newfound discover`; used by
+Made by `newfound pretrain`, `newfound discover` or `newfound learn`; used by
 
+    newfound predict FOLDER IMAGES -o classes.csv
     newfound discover --model FOLDER --unlabelled IMAGES -o run/
 
 **Network.** {looks}, at {model.size} × {model.size} pixels.
@@ -272,6 +283,8 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
         pretrained=pretrained,
         calibration=calibration,
         rehearsal=Rehearsal.of(about["rehearsal"]) if "rehearsal" in about else None,
+        numbers=tuple(about.get("numbers", ())),
+        used=about.get("used", 0),
     )
 
 
@@ -307,6 +320,8 @@ def _about(folder: Path) -> dict:
     try:
         PLAIN(about, "")
         needs("trunk" not in about or about["channels"] == 3, "channels", about["channels"], "3")
+        numbers, known = about.get("numbers"), len(about["classes"])
+        needs(numbers is None or len(numbers) == known, "numbers", numbers, f"{known} of them, one a class")
     except ValueError as error:
         raise damaged(path, error, MEND) from error
     return about
