@@ -6,16 +6,19 @@ import math
 import os
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from newfound.discovery.edits import Edit, classes
+from newfound.discovery.found import Fit
 from newfound.discovery.journal import EDITS, add_edits
 from newfound.discovery.storage import DISCOVERY, MODEL, TENSORS, read_run, write_found
 from newfound.discovery.trace import TRACE, Trace
 from newfound.errors import InputError
+from newfound.functional.calibration import Logistic
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
@@ -33,7 +36,10 @@ WRONG = [None, True, "", "x", "\ud800", -1, 0, 1, 2.5, -1e9, 1e308, math.nan, ma
 def sound(tmp_path_factory):
     """A run with edits, in which nothing is left out, and a model of our own network that knows two classes."""
     place = tmp_path_factory.mktemp("sound")
-    write_found(make_whole(), place / "run")
+    whole = make_whole()
+    fit = Fit(whole.features.clone(), whole.features.norm(dim=1), whole.clusters.centres.clone())
+    calibration = whole.calibration._replace(outlier=Logistic(2.0, -1.0))
+    write_found(replace(whole, fit=fit, calibration=calibration), place / "run")
     said = [Edit("merge", (FIRST, SECOND)), Edit("rename", (THIRD,), names=("sea pen",), by="Ada", at="today")]
     add_edits(place / "run", [*said, Edit("move", (FIRST,), (1, 2)), Edit("undo")], 0)
     with seeded("damaged"):
@@ -177,7 +183,11 @@ def check_run(folder):
     assert all(box is None or (math.isfinite(sum(box)) and min(box[2:]) >= 0) for box in found.listing.boxes)
     assert all(isinstance(name, str) for name in (*found.listing.names, *found.listing.groups, *found.facts.values()))
     assert all(math.isfinite(value) for row in found.history for value in row.values())
-    assert all(math.isfinite(value) for line in found.calibration for value in line)
+    assert all(math.isfinite(value) for line in found.calibration for value in line or ())
+    if found.fit is not None:
+        assert finite(*found.fit)
+        assert len(found.fit.along) == len(found.fit.beside) == n
+        assert found.fit.centres.shape == (clusters, found.fit.along.shape[1])
     assert found.count is None or found.count.known <= found.count.classes
     assert {*now.assignment.tolist()} <= {*now.names}
     assert all(isinstance(name, str) and name.strip() for name in now.names.values())

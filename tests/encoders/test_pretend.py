@@ -81,8 +81,9 @@ def test_of_kinds_that_were_hidden_whole_some_are_told_and_few_others_are_called
     images = embedded("known", range(12), each=25, strong=1.0)
     x, labels = power_normalised(images.features()), images.listing.labels
     line = fit_calibration(x, labels).outlier
-    main = (x - x.mean(0)).double()
-    score, outlier = (torch.cat(parts) for parts in zip(*hide(main, torch.zeros(300), labels, 3.0, 0), strict=True))
+    main = axes(moments(x), 128)
+    shown = hide((x - main.centre) @ main.matrix, torch.zeros(300), labels, 0.3, 0)
+    score, outlier = (torch.cat(parts) for parts in zip(*shown, strict=True))
     called = probability(score, line) > 0.5
     assert outlier.double().mean() > 0.3
     assert called[outlier].double().mean() > 0.5

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -92,6 +93,7 @@ def test_the_class_list_says_what_the_table_of_classes_says(found, edits):
 
 
 def test_unsure_images_and_those_set_aside_wait_in_lists_of_their_own(found):
+    found = replace(found, calibration=CALIBRATION._replace(outlier=Logistic(4.0, 0.0)))
     scene = see(found, [Edit("set aside", rows=(3, 5))])
     table = tabulate_assignments(scene.now)
     for line in views.view_lists(scene):

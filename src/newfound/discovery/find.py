@@ -104,15 +104,9 @@ def _measure(
     unit = run.unit(methods.parse(run.method).reading)
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
-    found = Found(
-        unlabelled.listing,
-        model,
-        features,
-        clusters,
-        choose_calibration(model, encoder, len(clusters.centres)),
-        threshold=0.0,  # unknown yet
-        fit=measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised)),
-    )
+    fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
+    calibration = choose_calibration(model, encoder, len(clusters.centres))
+    found = Found(unlabelled.listing, model, features, clusters, calibration, threshold=0.0, fit=fit)  # not whole yet
     confidence = judge_clusters(found)
     threshold = confidence_threshold(confidence, run.unsure)
     duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, confidence >= threshold)
