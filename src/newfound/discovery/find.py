@@ -106,9 +106,7 @@ def _measure(
     model = replace(model, head=None) if trained.epochs else model  # it was another backbone's
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
-    calibration = encoder.calibration
-    if model.calibration is not None:
-        calibration = carry_on(model.calibration, calibration, len(model.classes), len(clusters.centres))
+    calibration = calibrate(model, encoder, len(clusters.centres))
     away = distances(compare(features, unit), clusters.centres)
     confidence = judge_clusters(away, clusters, calibration)
     threshold = confidence_threshold(confidence, run.unsure)
@@ -209,6 +207,13 @@ def read_clusters(
     if known is not None:
         sizes[: len(known.counts)] += known.counts.long()
     return Clusters(found.assignment, found.centres, sizes, unit)
+
+
+def calibrate(model: Model, encoder: Encoder, clusters: int) -> Calibration:
+    """What distances to so many clusters mean: by the model's own known classes where they could tell, else by others."""
+    if model.calibration is None:
+        return encoder.calibration
+    return carry_on(model.calibration, encoder.calibration, len(model.classes), clusters)
 
 
 def judge_clusters(
