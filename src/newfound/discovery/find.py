@@ -210,7 +210,7 @@ def read_clusters(
 
 
 def calibrate(model: Model, encoder: Encoder, clusters: int) -> Calibration:
-    """What distances to so many clusters mean: by the model's own known classes where they could tell, else by others."""
+    """What distances to so many clusters mean: by the known classes where they could tell, else by others."""
     if model.calibration is None:
         return encoder.calibration
     return carry_on(model.calibration, encoder.calibration, len(model.classes), clusters)
