@@ -260,13 +260,13 @@ def table_counts(found: pd.DataFrame) -> str:
 
 
 def table_chances(found: pd.DataFrame) -> str:
-    """How far confidence and newness are off, the choices of a set together."""
+    """How far confidence and newness are off, the choices of a set together, where it was measured."""
     lines = [
         "| set | accuracy | confidence | of later images | newness | of later images | above ½ right | all new |",
         "|---|---|---|---|---|---|---|---|",
     ]
     means = []
-    for name, own in found.groupby("set", sort=False):
+    for name, own in found.dropna(subset="pile").groupby("set", sort=False):
         parts = {part: pd.DataFrame([*own[part]]) for part in ("pile", "later")}
         errors = [
             float(np.abs(np.array([*some[f"{what} gaps"]]).sum(0)).sum() / some["images"].sum())

@@ -10,14 +10,16 @@ import torch.nn.functional as F
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
-from newfound.discovery.find import confidence_threshold, find, illustrate, pick_references
+from newfound.discovery.find import calibrate, confidence_threshold, find, illustrate, pick_references
 from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
 from newfound.discovery.settings import Run
 from newfound.discovery.tables import judge, tabulate_assignments
 from newfound.encoders import embed
+from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
+from newfound.functional.calibration import carry_on
 from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
@@ -313,3 +315,11 @@ def test_features_that_are_not_finite_are_refused():
     model.backbone.stages[0][0].weight.data.fill_(torch.inf)
     with pytest.raises(InputError, match=r"NaN or infinite features for 24 of 24 images"):
         find(model, UNLABELLED, 3, run=run("kmeans"))
+
+
+def test_scores_mean_what_known_classes_say_carried_on_to_the_clusters_of_the_run():
+    encoder = FeatureEncoder(trunk(size=64), "cpu")
+    model = fit_statistics(embedded("known", range(6), each=20, strong=0.6), encoder.backbone)
+    carried = carry_on(model.calibration, encoder.calibration, 6, 12)
+    assert calibrate(model, encoder, 12) == carried != calibrate(model, encoder, 24)
+    assert calibrate(replace(model, calibration=None), encoder, 12) == encoder.calibration

@@ -232,8 +232,8 @@ def test_a_model_from_before_classes_were_counted_counts_as_it_did(place, quick,
 def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path):
     asked = {"known": place / "known", "stage": STAGE, "run": Run(device="cpu")}
     right = discover(unlabelled=place / "new", truth=True, **asked)
-    for number, file in enumerate(sorted((place / "new").rglob("*.png"))):  # the same images under other classes
-        target = tmp_path / "new" / f"kind {number % 3}" / f"{number}.png"
+    for number, file in enumerate(sorted((place / "new").rglob("*.png"))):  # the same images, in the same order
+        target = tmp_path / "new" / f"other kind {number // 5}" / f"{number:02}.png"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())
     wrong = discover(unlabelled=tmp_path / "new", truth=True, **asked)

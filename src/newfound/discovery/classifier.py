@@ -15,7 +15,7 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.discover import discover
 from newfound.discovery.edits import Classes, classes
-from newfound.discovery.find import choose_calibration
+from newfound.discovery.find import calibrate
 from newfound.discovery.folder import is_model
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.looking import look_through, tell_skipped
@@ -127,7 +127,7 @@ def recognise(model: Model) -> Found:
         model,
         torch.zeros(0, model.backbone.dim),
         Clusters(torch.zeros(0, dtype=torch.long), centres, counts, unit),
-        choose_calibration(model, encoder, len(counts)),
+        calibrate(model, encoder, len(counts)),
         threshold=0.5,
         fit=fit_known(encoder, model),
         known=model.recognisable,

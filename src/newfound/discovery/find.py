@@ -105,7 +105,7 @@ def _measure(
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
-    calibration = choose_calibration(model, encoder, len(clusters.centres))
+    calibration = calibrate(model, encoder, len(clusters.centres))
     found = Found(unlabelled.listing, model, features, clusters, calibration, threshold=0.0, fit=fit)  # not whole yet
     confidence = judge_clusters(found)
     threshold = confidence_threshold(confidence, run.unsure)
@@ -230,7 +230,7 @@ def read_clusters(
     return Clusters(found.assignment, found.centres, sizes, unit)
 
 
-def choose_calibration(model: Model, encoder: Encoder, classes: int) -> Calibration:
+def calibrate(model: Model, encoder: Encoder, classes: int) -> Calibration:
     """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
     own = others = encoder.calibration
     if model.calibration is not None:
