@@ -1,7 +1,6 @@
 """What the page asks and says, as an HTTP interface: a thin shell over the desk, the views and the pictures."""
 
 import json
-import threading
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +9,6 @@ from fastapi import Body, FastAPI, Query, Request
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from numpy import ndarray
 from pydantic import BaseModel, ConfigDict, Field
 
 from newfound.discovery.export import FORMATS
@@ -54,6 +52,7 @@ class Merge(Saying):
 
     action: Literal["merge"]
     numbers: Annotated[list[Number], Field(min_length=2, max_length=1000)]
+    force: bool = False  # two known ones among them are meant
 
 
 class Split(Saying):
@@ -95,6 +94,13 @@ class Accept(Saying):
     rows: Rows | None = None
 
 
+class AcceptAsGuessed(Saying):
+    """Images are each of the class that they are thought to be of."""
+
+    action: Literal["accept as guessed"]
+    rows: Rows
+
+
 class Turn(Saying):
     """What was said last is taken back, or said again."""
 
@@ -116,7 +122,9 @@ class Selection(BaseModel):
     rows: Rows
 
 
-Said = Annotated[Rename | Merge | Split | Move | NewClass | SetAside | Accept | Turn, Body(discriminator="action")]
+Said = Annotated[
+    Rename | Merge | Split | Move | NewClass | SetAside | Accept | AcceptAsGuessed | Turn, Body(discriminator="action")
+]
 
 
 class Compact(Response):
@@ -215,7 +223,7 @@ def _serve_views(app: FastAPI, desk: Desk) -> None:
     def pick(selection: Selection) -> Response:
         scene = desk.scene()
         views.check_rows(scene.now, selection.rows)
-        return Compact(views.pack_images(scene, torch.tensor(selection.rows)))
+        return Compact(views.pack_guesses(scene, torch.tensor(selection.rows)))
 
     @app.post("/api/more")
     def more(selection: Selection) -> Response:
@@ -238,6 +246,10 @@ def _serve_pictures(app: FastAPI, pictures: Pictures) -> None:
     def thumb(row: Annotated[Row, InPath()], side: Annotated[int, Query(ge=1, le=4096)] = 192) -> Response:
         check(row)
         return send(pictures.thumbnail(row, side))
+
+    @app.get("/api/labelled/{place}/{which}")
+    def labelled(place: Annotated[Row, InPath()], which: Annotated[Row, InPath()]) -> Response:
+        return send(pictures.labelled(place, which))
 
     @app.get("/api/image/{row}")
     def original(row: Annotated[Row, InPath()]) -> Response:
@@ -264,13 +276,13 @@ def _serve_edits(app: FastAPI, desk: Desk) -> None:
 
 
 def act(run: Any, said: Any) -> Any:
-    """Do what was said, by the verbs that everybody has; the number that a person will want to look at next."""
+    """Do what was said, by the verbs that everybody has; returns the number that a person will want to look at next."""
     match said:
         case Rename():
             run.rename(said.number, said.name)
             return said.number
         case Merge():
-            return run.merge(said.numbers)
+            return run.merge(said.numbers, force=said.force)
         case Split():
             return run.split(said.number, said.parts)
         case Move():
@@ -284,25 +296,18 @@ def act(run: Any, said: Any) -> Any:
         case Accept():
             run.accept(said.number, images=said.rows)
             return said.number
+        case AcceptAsGuessed():
+            return run.accept(None, images=said.rows)
     raise AssertionError(said)
 
 
 def _serve_map(app: FastAPI, desk: Desk) -> None:
-    """The map: at once by two directions, and better when that is ready."""
-    better: dict[str, ndarray] = {}
-
-    def improve() -> None:
-        better["places"] = desk.flatten()
-
-    threading.Thread(target=improve, daemon=True, name="map").start()
-
     @app.get("/api/map")
     def places() -> Response:
-        ready = "places" in better
-        points = better["places"] if ready else desk.project()
-        x, y = points.round(3).T.tolist()
-        return Compact({"ready": ready, "rows": desk.shown.tolist(), "x": x, "y": y})
+        ready, points = desk.places.look()
+        x, y = points.astype(float).round(3).T.tolist()
+        return Compact({"ready": ready, "rows": desk.places.rows.tolist(), "x": x, "y": y})
 
     @app.get("/api/map/classes")
     def classes() -> Response:
-        return Compact({"numbers": views.view_map(desk.scene(), desk.shown)})
+        return Compact({"numbers": views.view_map(desk.scene(), desk.places.rows)})
