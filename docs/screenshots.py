@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from newfound import discover
 from newfound.data.decoding import configure_pillow
 from newfound.discovery.result import Discovery
-from newfound.discovery.settings import Run
+from newfound.discovery.settings import Run, StageOne
 from newfound.review.desk import Desk
 from newfound.review.serve import HERE, configure, guarded, listen
 
@@ -34,6 +34,12 @@ EACH = 40
 HERE_ARE = Path(__file__).parent
 PATIENCE = 600_000
 """Milliseconds: nobody waits for these pictures."""
+
+
+LOADED = """[...document.images].every(image => {
+  const {top, bottom, width} = image.getBoundingClientRect();
+  return image.complete || !width || bottom < 0 || top > innerHeight;
+})"""
 
 
 def copy(root: Path) -> dict[str, str]:
@@ -95,10 +101,11 @@ def visit(browser: Browser, address: str, scheme: str) -> Page:
 def shoot(page: Page, name: str) -> None:
     """Photograph the page once all its pictures are there."""
     page.wait_for_load_state("networkidle")
-    page.wait_for_function("[...document.images].every(image => image.complete || !image.getClientRects().length)")
+    page.wait_for_function(LOADED)
     page.wait_for_timeout(1000)
     picture = Image.open(io.BytesIO(page.screenshot()), formats=["PNG"]).convert("RGB")
     picture.quantize(256, dither=Image.Dither.NONE).save(HERE_ARE / f"{name}.png", optimize=True)
+    print(f"docs/{name}.png", flush=True)
 
 
 def open_class(page: Page, number: int) -> None:
@@ -140,8 +147,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, configure_pillow(), sync_playwright() as playwright:
         root = Path(folder)
         kinds = copy(root)
-        settings = Run(method="kmeans", device="cpu")
-        discover(known=root / "known", unlabelled=root / "new", classes=5, output=root / "run", run=settings)
+        discover(
+            known=root / "known",
+            unlabelled=root / "new",
+            classes=5,
+            output=root / "run",
+            run=Run(method="kmeans", device="cpu"),
+            stage=StageOne(rehearse="no"),
+        )
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         run = Discovery.load(root / "run", by="Ana")

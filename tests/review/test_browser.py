@@ -310,8 +310,8 @@ def test_what_is_drawn_around_on_the_map_or_boxed_in_the_grid_is_one_selection(b
 
 def test_a_line_that_somebody_draws_on_the_map_outlasts_what_comes_meanwhile(browser, address, folder, monkeypatch):
     """Better places, and another's edit: the map waits with them until the hand is off it."""
-    ready, flatten = threading.Event(), places.flatten
-    monkeypatch.setattr(places, "flatten", lambda *given, **how: ready.wait(60) and flatten(*given, **how))
+    ready, flatten = threading.Event(), places.flatten_apart
+    monkeypatch.setattr(places, "flatten_apart", lambda *given, **how: ready.wait(60) and flatten(*given, **how))
     visit = Visit(browser, address)
     page = visit.page
     page.wait_for_selector("#map-note[data-ready=no]", timeout=15_000)

@@ -17,11 +17,11 @@ def made(monkeypatch):
     """How often places were made, slow ones in their stead; the threads that make them can be waited for."""
     calls = []
 
-    def flatten(features, seed, most):
+    def flatten_apart(features, seed):
         calls.append(len(features))
-        return None, np.stack([np.arange(len(features)), np.full(len(features), len(calls))], 1).astype(float)
+        return np.stack([np.arange(len(features)), np.full(len(features), len(calls))], 1).astype(float)
 
-    monkeypatch.setattr(places, "flatten", flatten)
+    monkeypatch.setattr(places, "flatten_apart", flatten_apart)
     return calls
 
 
@@ -32,8 +32,8 @@ def finish():
 
 def test_nothing_is_made_before_somebody_asks_and_then_a_sketch_comes_first(made, tmp_path, monkeypatch):
     found, wait = make_found(), threading.Event()
-    flatten = places.flatten
-    monkeypatch.setattr(places, "flatten", lambda *given, **how: wait.wait(30) and flatten(*given, **how))
+    flatten = places.flatten_apart
+    monkeypatch.setattr(places, "flatten_apart", lambda *given, **how: wait.wait(30) and flatten(*given, **how))
     map_ = Places(found, tmp_path)
     assert made == []
     ready, sketch = map_.look()

@@ -13,7 +13,7 @@ from numpy import ndarray
 from newfound import files
 from newfound.discovery.found import Found
 from newfound.errors import InputError
-from newfound.report.maps import flatten, principal
+from newfound.report.maps import flatten_apart, principal
 from newfound.schema import Axes, check_tensors, read_tensors
 
 PLACES = "map.safetensors"
@@ -48,7 +48,7 @@ class Places:
         return better is not None, self._sketch if better is None else better
 
     def _improve(self) -> None:
-        places = flatten(self._features, seed=0, most=SHOWN)[1]
+        places = flatten_apart(self._features, seed=0)
         self._better = places
         with suppress(OSError, InputError):  # where it cannot be kept, it is made anew next time
             write_places(self._path, self._features, places)

@@ -1,6 +1,9 @@
 """What the page asks and says, as an HTTP interface: a thin shell over the desk, the views and the pictures."""
 
+import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +28,11 @@ STATUS = {StaleError: 409, NoRoomError: 503}
 """How the protocol calls what a person can mend; what is not here is a 422."""
 
 MOST_ROWS, LONGEST = 1_000_000, 200
+
+DRAWING = 4
+"""Threads that draw pictures. They have no others: an edit never waits behind two hundred thumbnails, and each thread
+keeps memory of its own.
+"""
 
 Row = Annotated[int, Field(ge=0, le=2**53)]
 Number = Annotated[int, Field(ge=-9, le=2**53)]
@@ -235,7 +243,10 @@ def _serve_views(app: FastAPI, desk: Desk) -> None:
 
 
 def _serve_pictures(app: FastAPI, pictures: Pictures) -> None:
-    def send(picture: Picture) -> Response:
+    pool = ThreadPoolExecutor(DRAWING, "pictures")
+
+    async def send(draw: Callable[[], Picture]) -> Response:
+        picture = await asyncio.get_running_loop().run_in_executor(pool, draw)
         return Response(picture.content, media_type=picture.kind, headers={"cache-control": "private, max-age=3600"})
 
     def check(row: int) -> None:
@@ -243,18 +254,18 @@ def _serve_pictures(app: FastAPI, pictures: Pictures) -> None:
             raise UnshowableError(f"there is no image {row}")
 
     @app.get("/api/thumb/{row}")
-    def thumb(row: Annotated[Row, InPath()], side: Annotated[int, Query(ge=1, le=4096)] = 192) -> Response:
+    async def thumb(row: Annotated[Row, InPath()], side: Annotated[int, Query(ge=1, le=4096)] = 192) -> Response:
         check(row)
-        return send(pictures.thumbnail(row, side))
+        return await send(lambda: pictures.thumbnail(row, side))
 
     @app.get("/api/labelled/{place}/{which}")
-    def labelled(place: Annotated[Row, InPath()], which: Annotated[Row, InPath()]) -> Response:
-        return send(pictures.labelled(place, which))
+    async def labelled(place: Annotated[Row, InPath()], which: Annotated[Row, InPath()]) -> Response:
+        return await send(lambda: pictures.labelled(place, which))
 
     @app.get("/api/image/{row}")
-    def original(row: Annotated[Row, InPath()]) -> Response:
+    async def original(row: Annotated[Row, InPath()]) -> Response:
         check(row)
-        return send(pictures.original(row))
+        return await send(lambda: pictures.original(row))
 
 
 def _serve_edits(app: FastAPI, desk: Desk) -> None:
