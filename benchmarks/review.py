@@ -190,7 +190,7 @@ def time_opening(browser: Browser, address: str, server: int) -> None:
 
 def time_work(page: Page, token: str) -> None:
     """Scrolling, going from class to class, editing: with the map drawn beside."""
-    page.wait_for_selector("#map-note[data-ready]")
+    page.wait_for_selector("#map-note[data-ready]", state="attached")
     page.wait_for_timeout(2000)
     say_blocks("from class to class", [watch(page, lambda: press(page, "j")) for _ in range(REPEAT)])
     page.evaluate("import('/page/store.js').then(({tell}) => tell('open', -1))")  # unsure: the largest list

@@ -94,14 +94,15 @@ def visit(browser: Browser, address: str, scheme: str) -> Page:
     page.set_default_timeout(PATIENCE)
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
-    page.wait_for_selector("#map-note[data-ready=yes]")
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached")
     return page
 
 
 def shoot(page: Page, name: str) -> None:
     """Photograph the page once all its pictures are there."""
     page.wait_for_load_state("networkidle")
-    page.wait_for_function(LOADED)
+    while not page.evaluate(LOADED):  # `wait_for_function` is forbidden by the page's security policy
+        page.wait_for_timeout(100)
     page.wait_for_timeout(1000)
     picture = Image.open(io.BytesIO(page.screenshot()), formats=["PNG"]).convert("RGB")
     picture.quantize(256, dither=Image.Dither.NONE).save(HERE_ARE / f"{name}.png", optimize=True)

@@ -100,6 +100,13 @@ class Visit:
         """Wait until the grid shows what was said."""
         expect(self.page.locator("#grid[aria-busy=true]")).to_have_count(0, timeout=8_000)
 
+    def until(self, expression: str, seconds: float = 8) -> None:
+        """Wait until something holds; playwright's own way is forbidden by the page's security policy."""
+        deadline = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            self.page.wait_for_timeout(50)
+
     def key(self, *keys: str) -> None:
         for key in keys:
             self.page.keyboard.press(key)
@@ -280,7 +287,7 @@ def test_a_person_with_a_keyboard_does_all_of_it(browser, address, folder):
 def test_what_is_drawn_around_on_the_map_or_boxed_in_the_grid_is_one_selection(browser, address, folder):
     visit = Visit(browser, address)
     page = visit.page
-    page.wait_for_selector("#map-note[data-ready=yes]", timeout=15_000)
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached", timeout=15_000)
     for _ in visit.draw_around():
         pass
     expect(page.locator("#title")).to_contain_text("on the map", timeout=8_000)
@@ -314,7 +321,7 @@ def test_a_line_that_somebody_draws_on_the_map_outlasts_what_comes_meanwhile(bro
     monkeypatch.setattr(places, "flatten_apart", lambda *given, **how: ready.wait(60) and flatten(*given, **how))
     visit = Visit(browser, address)
     page = visit.page
-    page.wait_for_selector("#map-note[data-ready=no]", timeout=15_000)
+    page.wait_for_selector("#map-note[data-ready=no]", state="attached", timeout=15_000)
     for corner, _ in enumerate(visit.draw_around()):
         if corner == 1:
             ready.set()
@@ -329,22 +336,18 @@ def test_a_line_that_somebody_draws_on_the_map_outlasts_what_comes_meanwhile(bro
     chosen = int(page.locator("#title").text_content().split()[0])
     assert 0 < chosen < 70
     expect(page.locator("#selected")).to_contain_text(f"{chosen} selected")
-    page.wait_for_selector("#map-note[data-ready=yes]", timeout=15_000)
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached", timeout=15_000)
     visit.check()
 
 
 def test_dots_of_the_class_at_hand_stand_out_and_of_a_selection_those(browser, address):
     visit = Visit(browser, address)
     page = visit.page
-    page.wait_for_selector("#map-note[data-ready=yes]", timeout=15_000)
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached", timeout=15_000)
 
     def bright(count: int) -> None:
-        page.wait_for_function(
-            """count => [...document.querySelectorAll("#map .point")].filter(dot => dot.style.opacity === "1")
-               .length === count""",
-            arg=count,
-            timeout=8_000,
-        )
+        lit = '[...document.querySelectorAll("#map .point")].filter(dot => dot.style.opacity === "1").length'
+        visit.until(f"{lit} === {count}")
 
     bright(int(page.locator("#about").text_content().split(" · ")[1].split()[0]))
     visit.key("Space", "Shift+ArrowRight")
@@ -415,7 +418,7 @@ def test_labelled_images_stand_beside_known_classes_and_beside_new_ones_those_of
     visit.open(found.known[0])
     copies = page.locator("#labelled .strip img")
     expect(copies).to_have_count(len(found.references[0]))
-    page.wait_for_function("[...document.querySelectorAll('#labelled img')].every(image => image.naturalWidth > 0)")
+    visit.until("[...document.querySelectorAll('#labelled img')].every(image => image.naturalWidth > 0)")
     assert page.locator("#known").is_hidden()
     visit.key("Enter")
     section = page.locator(".facts section", has_text=f"Labelled {found.known[0]}")
