@@ -105,7 +105,9 @@ def shoot(page: Page, name: str) -> None:
         page.wait_for_timeout(100)
     page.wait_for_timeout(1000)
     picture = Image.open(io.BytesIO(page.screenshot()), formats=["PNG"]).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(HERE_ARE / f"{name}.png", optimize=True)
+    # By coverage, so that the colours of small dots are among the few.
+    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    few.save(HERE_ARE / f"{name}.png", optimize=True)
     print(f"docs/{name}.png", flush=True)
 
 

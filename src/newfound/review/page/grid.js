@@ -80,7 +80,7 @@ function place(index) {
     image.classList.remove("missing");
     image.src = source;
   }
-  sure.textContent = `${store.confidence[index]} %`;
+  sure.textContent = store.marks[index] === "d" ? "" : `${store.confidence[index]} %`;
   mark.textContent = { d: "✓", u: "?" }[store.marks[index]] ?? "";
   tile.dataset.mark = store.marks[index];
   const line = thought(index);

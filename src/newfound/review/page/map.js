@@ -24,6 +24,8 @@ function load() {
   });
 }
 
+const LINE = { width: 0.5, color: "rgba(128,128,128,.6)" };
+
 const dotSize = () => Math.min(9, Math.max(4, 200 / Math.sqrt(rows.length || 1)));
 
 // While somebody draws, the map under their hand stays as it is: what comes meanwhile waits.
@@ -62,13 +64,16 @@ function dress(anew = false) {
     dressed = [];
   }
   const out = standsOut();
+  const chosen = store.selection.size > 0; // few, often: they get a ring
   for (let point = 0; point < dots.length; point++) {
     const colour = store.byNumber.get(numbers[point])?.colour ?? "#8a8f96";
-    const clothes = out(point) ? colour : `${colour}-`;
+    const clothes = `${colour} ${out(point)} ${chosen}`;
     if (dressed[point] === clothes) continue;
     dressed[point] = clothes;
     dots[point].style.fill = colour;
     dots[point].style.opacity = out(point) ? 1 : 0.2;
+    dots[point].style.stroke = out(point) && chosen ? "var(--ink)" : LINE.color;
+    dots[point].style.strokeWidth = `${out(point) && chosen ? 2 : LINE.width}px`;
   }
 }
 
@@ -91,7 +96,7 @@ async function draw() {
   await new Promise(whenFree);
   rows = shown;
   numbers = classes.numbers;
-  const marker = { color: "#8a8f96", size: dotSize(), line: { width: 0.5, color: "rgba(128,128,128,.6)" } };
+  const marker = { color: "#8a8f96", size: dotSize(), line: LINE };
   const trace = { type: "scatter", mode: "markers", x, y, hoverinfo: "none", marker };
   const config = { responsive: true, displayModeBar: false, displaylogo: false, doubleClick: "reset", scrollZoom: true };
   await Plotly.newPlot(map, [trace], layout(), config);
