@@ -1,7 +1,7 @@
 // The map: a dot an image, drawn by plotly, which comes with newfound and is loaded once the page stands.
 
 import { get } from "./api.js";
-import { $, count } from "./dom.js";
+import { $ } from "./dom.js";
 import { on, select, store, tell } from "./store.js";
 
 const map = $("#map");
@@ -102,7 +102,7 @@ async function draw() {
   await Plotly.newPlot(map, [trace], layout(), config);
   drawn = true;
   dress(true);
-  const part = rows.length < store.state.images ? `${count(rows.length, "image")} of ${store.state.images.toLocaleString("en")}` : "";
+  const part = rows.length < store.state.images ? `${rows.length.toLocaleString("en")} of ${store.state.images.toLocaleString("en")}` : "";
   note.textContent = ready ? part : "first sketch …";
   note.dataset.ready = ready ? "yes" : "no";
   map.on("plotly_afterplot", () => dress(true));
