@@ -8,6 +8,7 @@ import torch
 from newfound.discovery.edits import Classes, Edit, classes
 from newfound.discovery.replay import RECENT, SPARSE, Replay, rebase
 from newfound.discovery.result import Discovery
+from newfound.discovery.tables import judge
 from newfound.errors import InputError
 from tests.discovery.made import CAT, FIRST, SECOND, THIRD, make_found
 from tests.discovery.test_edits import state
@@ -217,3 +218,18 @@ def test_some_images_of_a_class_are_accepted(found):
     with pytest.raises(InputError, match="Image 0 is not of"):
         run.accept(FIRST, images=[0])
     assert torch.equal(run.classes.rows(FIRST), torch.tensor(rows))
+
+
+def test_images_of_several_classes_are_accepted_as_they_are_guessed(found):
+    run = Discovery(found, by="Ada")
+    before = run.classes.assignment
+    assert run.accept(None, images=[0, 12, 43]) == 3
+    assert run.edits[-1].classes == tuple(before[[0, 12, 43]].unique().tolist())
+    assert [*run.classes.decided] == [0, 12, 43]
+    assert torch.equal(run.classes.assignment, before)
+    run.set_aside([1])
+    with pytest.raises(InputError, match="Image 1 is not of"):
+        run.accept(None, images=[0, 1])
+    sure = judge(run.classes).confidence >= 0.9
+    assert run.accept(None, above=0.9) == int((sure & ~run.classes.aside).sum())
+    assert run.accept(None) == 43

@@ -1,18 +1,14 @@
 """The page in a real browser, on a desk and on a telephone."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import BrowserContext
 
 from newfound.report.page import render
-from tests.needs import need
 from tests.report.example import HOSTILE, example, found
-
-QUIET = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 class Visit:
@@ -32,16 +28,6 @@ class Visit:
         """Nothing left this machine, nothing went wrong."""
         assert [url for url in self.requests if not url.startswith(("data:", "blob:"))] == [self.page.url.split("#")[0]]
         assert not self.errors
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    need(chromium is not None, "chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from newfound.report.maps import flatten, principal
+from newfound.report.maps import flatten, flatten_apart, principal
 
 
 def blobs(n: int) -> np.ndarray:
@@ -54,3 +54,13 @@ def test_main_directions_keep_distances():
         np.testing.assert_allclose(
             np.linalg.norm(kept[i] - kept[j]), np.linalg.norm(features[i] - features[j]), rtol=1e-5
         )
+
+
+@pytest.mark.processes
+def test_a_process_of_its_own_makes_the_same_map():
+    np.testing.assert_array_equal(flatten_apart(blobs(60), seed=3), flatten(blobs(60), seed=3, most=60)[1])
+
+
+def test_where_no_process_can_be_started_the_map_is_made_here(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "gone"))
+    np.testing.assert_array_equal(flatten_apart(blobs(12), seed=3), flatten(blobs(12), seed=3, most=12)[1])

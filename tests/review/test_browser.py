@@ -18,31 +18,20 @@ import pandas as pd
 import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from newfound import discover
 from newfound.data.decoding import configure_pillow
 from newfound.discovery.journal import read_edits
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
+from newfound.review import places
 from newfound.review.desk import Desk
 from newfound.review.serve import HERE, configure, guarded, listen
 from tests.data.pictures import write_doodles
-from tests.needs import need
-from tests.report.test_browser import QUIET
 
 HOSTILE = "<img src=x onerror=\"document.title='bad'\"> <b>&amp; 海星"
 TOKEN = "a-token-of-the-test"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    need(chromium is not None, "chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +100,13 @@ class Visit:
         """Wait until the grid shows what was said."""
         expect(self.page.locator("#grid[aria-busy=true]")).to_have_count(0, timeout=8_000)
 
+    def until(self, expression: str, seconds: float = 8) -> None:
+        """Wait until something holds; playwright's own way is forbidden by the page's security policy."""
+        deadline = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            self.page.wait_for_timeout(50)
+
     def key(self, *keys: str) -> None:
         for key in keys:
             self.page.keyboard.press(key)
@@ -134,6 +130,18 @@ class Visit:
     def selects(self, count: int) -> None:
         """Wait until so many images in sight are shown as selected."""
         expect(self.page.locator(".tile[aria-selected=true]")).to_have_count(count)
+
+    def draw_around(self) -> Iterator[None]:
+        """Draw a line about the left half of the map; something else may be done at each of its corners."""
+        area = self.page.locator("#map").bounding_box()
+        left, top = area["x"] + 8, area["y"] + 8
+        right, bottom = left + area["width"] / 2 - 8, top + area["height"] - 16
+        self.page.mouse.move(left, top)
+        self.page.mouse.down()
+        for x, y in ((right, top), (right, bottom), (left, bottom), (left, top)):
+            self.page.mouse.move(x, y, steps=4)
+            yield
+        self.page.mouse.up()
 
     def check(self) -> None:
         """Nothing left this machine, nothing went wrong."""
@@ -297,16 +305,9 @@ def test_a_person_with_a_keyboard_does_all_of_it(browser, address, folder):
 def test_what_is_drawn_around_on_the_map_or_boxed_in_the_grid_is_one_selection(browser, address, folder):
     visit = Visit(browser, address)
     page = visit.page
-    page.wait_for_selector("#map .point", timeout=15_000)
-    expect(page.locator("#map-note")).to_have_text("", timeout=15_000)
-    area = page.locator("#map").bounding_box()
-    left, top = area["x"] + 8, area["y"] + 8
-    right, bottom = left + area["width"] / 2 - 8, top + area["height"] - 16
-    page.mouse.move(left, top)
-    page.mouse.down()
-    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top)):
-        page.mouse.move(x, y, steps=4)
-    page.mouse.up()
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached", timeout=15_000)
+    for _ in visit.draw_around():
+        pass
     expect(page.locator("#title")).to_contain_text("on the map", timeout=8_000)
     chosen = int(page.locator("#title").text_content().split()[0])
     assert 0 < chosen < 70
@@ -329,6 +330,117 @@ def test_what_is_drawn_around_on_the_map_or_boxed_in_the_grid_is_one_selection(b
     expect(page.locator("#title")).to_contain_text("More like 2 images", timeout=8_000)
     visit.key("Escape")
     visit.title("new-1")
+    visit.check()
+
+
+def test_a_line_that_somebody_draws_on_the_map_outlasts_what_comes_meanwhile(browser, address, folder, monkeypatch):
+    """Better places, and another's edit: the map waits with them until the hand is off it."""
+    ready, flatten = threading.Event(), places.flatten_apart
+    monkeypatch.setattr(places, "flatten_apart", lambda *given, **how: ready.wait(60) and flatten(*given, **how))
+    visit = Visit(browser, address)
+    page = visit.page
+    page.wait_for_selector("#map-note[data-ready=no]", state="attached", timeout=15_000)
+    for corner, _ in enumerate(visit.draw_around()):
+        if corner == 1:
+            ready.set()
+            with (other := Discovery.load(folder, by="Bo")).together():
+                other.rename(4, "crab")
+            expect(page.locator("#class-list")).to_contain_text("crab", timeout=8_000)
+            while sum(url.endswith("/api/map/classes") for url in visit.requests) < 3:  # at first, for Bo, and better
+                page.wait_for_timeout(50)
+            page.wait_for_timeout(300)
+            assert page.locator("#map-note[data-ready=no]").count()
+    expect(page.locator("#title")).to_contain_text("on the map", timeout=8_000)
+    chosen = int(page.locator("#title").text_content().split()[0])
+    assert 0 < chosen < 70
+    expect(page.locator("#selected")).to_contain_text(f"{chosen} selected")
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached", timeout=15_000)
+    visit.check()
+
+
+def test_dots_of_the_class_at_hand_stand_out_and_of_a_selection_those(browser, address):
+    visit = Visit(browser, address)
+    page = visit.page
+    page.wait_for_selector("#map-note[data-ready=yes]", state="attached", timeout=15_000)
+
+    def bright(count: int) -> None:
+        lit = '[...document.querySelectorAll("#map .point")].filter(dot => dot.style.opacity === "1").length'
+        visit.until(f"{lit} === {count}")
+
+    bright(int(page.locator("#about").text_content().split(" · ")[1].split()[0]))
+    visit.key("Space", "Shift+ArrowRight")
+    bright(2)
+    visit.key("Escape", "j")
+    visit.title("new-2")
+    bright(int(page.locator("#about").text_content().split(" · ")[1].split()[0]))
+    visit.check()
+
+
+def test_known_classes_are_merged_only_after_a_question(browser, address, folder):
+    visit = Visit(browser, address)
+    page = visit.page
+    known = [line.text_content() for line in page.locator("#kind-known ~ .class b").all()]
+    visit.open(known[0])
+    visit.key("m")
+    page.locator(".picks .class", has=page.get_by_text(known[1], exact=True)).click()
+    expect(page.get_by_role("dialog")).to_contain_text("your labelled images tell them apart")
+    visit.key("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    assert actions(folder) == []
+    visit.key("m")
+    page.locator(".picks .class", has=page.get_by_text(known[1], exact=True)).click()
+    page.get_by_role("button", name="Merge them").click()
+    visit.says("are one class")
+    assert actions(folder) == ["merge"]
+    assert known[1] not in sizes(folder)
+    visit.check()
+
+
+def test_unsure_images_are_accepted_as_guessed_selected_ones_or_those_above_a_cut(browser, address, folder):
+    visit = Visit(browser, address)
+    page, before = visit.page, Discovery.load(folder).classes
+    visit.open("unsure")
+    waiting = page.evaluate("import('/page/store.js').then(({store}) => [store.rows, store.confidence])")
+    rows, sure = waiting
+    assert len(rows) > 4
+    assert sure == sorted(sure, reverse=True)
+    guess = before.names[int(before.assignment[rows[0]])]
+    assert page.locator("#tile-0 .guess").text_content() == guess
+    visit.key("Space", "Shift+ArrowRight", "a")
+    visit.says("2 images accepted as guessed")
+    edit = read_edits(folder)[-1]
+    assert (edit.action, sorted(edit.rows)) == ("accept", sorted(rows[:2]))
+    assert {*edit.classes} == {*before.assignment[rows[:2]].tolist()}
+    assert visit.tiles()[0] == rows[2]  # they wait no more
+    visit.key("a")
+    expect(page.get_by_label("Confidence", exact=True)).to_be_focused()
+    page.get_by_label("Confidence", exact=True).fill(str(sure[3]))
+    page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True).click()
+    visit.says("accepted as guessed")
+    above = [row for row, value in zip(rows, sure, strict=True) if value >= sure[3]][2:]
+    assert sorted(read_edits(folder)[-1].rows) == sorted(above)
+    now = Discovery.load(folder).classes
+    assert now.assignment.tolist() == before.assignment.tolist()
+    assert {*now.decided} == {*rows[:2], *above}
+    visit.check()
+
+
+def test_labelled_images_stand_beside_known_classes_and_beside_new_ones_those_of_the_nearest(browser, address, folder):
+    visit = Visit(browser, address)
+    page, found = visit.page, Discovery.load(folder).found
+    shown = "import('/page/store.js').then(({store, line}) => [line().number, line().known])"
+    _, nearest = page.evaluate(shown)
+    copies = page.locator("#known .strip img")
+    expect(copies).to_have_count(len(found.references[nearest - 1]))
+    assert page.locator("#labelled").is_hidden()
+    visit.open(found.known[0])
+    copies = page.locator("#labelled .strip img")
+    expect(copies).to_have_count(len(found.references[0]))
+    visit.until("[...document.querySelectorAll('#labelled img')].every(image => image.naturalWidth > 0)")
+    assert page.locator("#known").is_hidden()
+    visit.key("Enter")
+    section = page.locator(".facts section", has_text=f"Labelled {found.known[0]}")
+    expect(section.locator("img")).to_have_count(len(found.references[0]))
     visit.check()
 
 

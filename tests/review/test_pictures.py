@@ -115,6 +115,15 @@ def test_images_that_have_moved_are_found_where_they_are_now(tmp_path):
     assert see(tmp_path / "then", "a.png", images=tmp_path / "now").thumbnail(0, 96)
 
 
+def test_labelled_images_are_shown_by_the_copies_that_the_run_holds_and_no_others():
+    copies = torch.stack([torch.full((3, 70, 70), value, dtype=torch.uint8) for value in (40, 90)])
+    pictures = Pictures(make_found(thumbnails={}, references={1: copies}))
+    assert opened(pictures.labelled(1, 1)).getpixel((3, 3)) == (90, 90, 90)
+    for place, which in ((0, 0), (1, 2), (9, 0)):
+        with pytest.raises(UnshowableError, match=f"no labelled image {place}/{which}"):
+            pictures.labelled(place, which)
+
+
 def test_of_images_from_memory_small_copies_are_shown_where_the_run_kept_them():
     pictures = Pictures(make_found(thumbnails={0: torch.full((1, 4, 4), 9, dtype=torch.uint8)}))
     assert opened(pictures.thumbnail(0, 96)).getpixel((0, 0)) == 9

@@ -14,11 +14,12 @@ from starlette.testclient import TestClient
 from newfound.discovery.journal import read_edits
 from newfound.discovery.result import Discovery
 from newfound.errors import InputError
+from newfound.review import places
 from newfound.review.desk import Desk
 from newfound.review.pictures import Pictures
 from newfound.review.serve import HERE, guarded, listen
 from newfound.review.server import PAGE, act, build_app
-from tests.discovery.made import CAT, FIRST, SECOND, THIRD
+from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD
 from tests.review.made import write_run
 
 TOKEN = "token"
@@ -27,7 +28,7 @@ TOKEN = "token"
 @pytest.fixture(autouse=True)
 def _no_map(monkeypatch):
     """The map is drawn in the background, and not here."""
-    monkeypatch.setattr(Desk, "flatten", Desk.project)
+    monkeypatch.setattr(places, "flatten_apart", lambda features, seed: features[:, :2])
 
 
 @pytest.fixture
@@ -68,6 +69,7 @@ def test_every_verb_writes_the_line_that_python_would(client, folder, tmp_path):
         ("set aside", {"rows": [5]}, lambda run: run.set_aside([5])),
         ("accept", {"number": THIRD, "rows": [0]}, lambda run: run.accept(THIRD, images=[0])),
         ("accept", {"number": THIRD}, lambda run: run.accept(THIRD)),
+        ("accept as guessed", {"rows": [6, 40, 41]}, lambda run: run.accept(None, images=[6, 40, 41])),
         ("undo", {}, lambda run: run.undo()),
         ("redo", {}, lambda run: run.redo()),
     ]
@@ -80,6 +82,20 @@ def test_every_verb_writes_the_line_that_python_would(client, folder, tmp_path):
     plain = [edit._replace(at="") for edit in read_edits(folder)]
     assert plain == [edit._replace(at="") for edit in twin.edits]
     assert all(edit.by == "Ana" for edit in plain)
+
+
+def test_known_classes_are_merged_only_by_those_who_say_that_they_mean_it(client, folder):
+    refused = say(client, "merge", numbers=[CAT, ABSENT])
+    assert refused.status_code == 422
+    assert "known classes" in refused.json()["detail"]
+    assert not read_edits(folder)
+    assert say(client, "merge", numbers=[CAT, ABSENT], force=True).json()["result"] == CAT
+
+
+def test_images_that_were_set_aside_have_no_guess_to_accept(client):
+    say(client, "set aside", rows=[5])
+    assert say(client, "accept as guessed", rows=[4, 5]).status_code == 422
+    assert say(client, "accept as guessed", rows=[4]).json()["reviewed"] == 2
 
 
 def test_what_python_says_is_seen_by_the_page_and_the_other_way_round(client, folder):

@@ -116,6 +116,30 @@ def test_images_come_most_typical_or_least_sure_first(found):
     assert "u" not in views.view_images(scene, FIRST, "typical")["marks"].rstrip("u")
 
 
+def test_a_list_of_images_of_several_classes_begins_with_the_surest_and_says_what_each_would_be(found):
+    scene = see(found, [Edit("set aside", rows=(3,))])
+    shown = views.view_images(scene, UNSURE, "typical")
+    sure = scene.measures.confidence[shown["rows"]].tolist()
+    assert len(sure) > 2
+    assert sure == sorted(sure, reverse=True)
+    assert shown["numbers"] == scene.now.assignment[shown["rows"]].tolist()
+    assert views.pack_guesses(scene, torch.tensor([2, 3]))["numbers"] == [CAT, ASIDE]
+    assert "numbers" not in views.view_images(scene, FIRST, "typical")
+
+
+def test_labelled_images_stand_beside_the_class_they_are_of_now():
+    copies = {place: torch.zeros(2, 1, 4, 4, dtype=torch.uint8) for place in (0, 1)}
+    found = make_found(references=copies)
+    state = views.view_state(see(found), [])
+    assert state["labelled"] == {CAT: ["0/0", "0/1"], ABSENT: ["1/0", "1/1"]}
+    run = Discovery(found)
+    run.merge([CAT, ABSENT], force=True)
+    run.merge([CAT, FIRST])
+    merged = views.view_labelled(run.classes)
+    assert merged == {CAT: ["0/0", "0/1", "1/0", "1/1"]}
+    assert views.view_labelled(classes(make_found())) == {}
+
+
 def test_every_image_has_its_confidence_and_its_mark(found):
     scene = see(found, [Edit("accept", (CAT,), rows=(0, 1))])
     shown = views.view_images(scene, CAT, "typical")

@@ -165,16 +165,15 @@ class Discovery:
         """Take images out of all classes; they count nowhere until they are moved to one."""
         self._do("set aside", rows=self._rows(images))
 
-    def accept(self, which: Which, above: float = 0.0, images: Iterable[Which] | None = None) -> int:
-        """Call the images of a class right, those of at least this confidence, or these; they are sure from now on.
-        Returns how many.
-        """
-        number = self._number(which)
-        rows = self.classes.rows(number) if images is None else torch.tensor(self._rows(images))
+    def accept(self, which: Which | None, above: float = 0.0, images: Iterable[Which] | None = None) -> int:
+        """Call images of a class right, or of all as guessed (None): above a confidence, or these. Returns how many."""
+        numbers = self.classes.numbers if which is None else [self._number(which)]
+        rows = torch.cat([*map(self.classes.rows, numbers)]) if images is None else torch.tensor(self._rows(images))
         if above > 0:
             rows = rows[judge(self.classes).confidence[rows] >= above]
         if len(rows):
-            self._do("accept", classes=(number,), rows=tuple(rows.tolist()))
+            said = numbers if which is not None else self.classes.assignment[rows].unique().tolist()
+            self._do("accept", classes=tuple(said), rows=tuple(rows.tolist()))
         return len(rows)
 
     def undo(self) -> bool:

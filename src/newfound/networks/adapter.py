@@ -28,7 +28,8 @@ class Adapter(Backbone):
         super().__init__()
         self.inputs, self.dim, self.hidden = inputs, dim, hidden
         self.register_buffer("centre", torch.zeros(inputs))
-        self.register_buffer("matrix", torch.eye(inputs, dim))
+        matrix = torch.zeros(inputs, dim).fill_diagonal_(1)  # not `eye`: on the meta device that imports sympy, 65 MB
+        self.register_buffer("matrix", matrix)
         last = nn.Linear(hidden, dim, bias=False)
         nn.init.zeros_(last.weight)
         self.stages = nn.ModuleList([nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), last)])

@@ -2,30 +2,22 @@
 
 import threading
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
-from jaxtyping import Float, Int
-from numpy import ndarray
 
 from newfound import files
 from newfound.discovery.export import ENDINGS, FORMATS, export, plan_folders
 from newfound.discovery.result import Discovery
 from newfound.errors import InputError, choices
 from newfound.functional.geometry import distances
-from newfound.report.maps import flatten, principal
 from newfound.review import views
 from newfound.review.measures import begin_measures, measure_again
+from newfound.review.places import Places
 
 Result = TypeVar("Result")
 
 EXPORTS = "exports"
 """The folder in a run's folder that the page exports to."""
-
-SHOWN = 3000
-"""Images on the map, at most: so many are drawn sharply, and t-SNE takes seconds for them."""
 
 
 class StaleError(InputError):
@@ -44,6 +36,7 @@ class Desk:
         self._between = distances(self.run.found.clusters.centres)
         self._measures = begin_measures(self.run.classes)
         self._scene = views.view_scene(self.run.classes, self._measures, self._between)
+        self.places = Places(self.run.found, folder)
 
     def scene(self) -> views.Scene:
         """The present classes and what is thought of their images, with what others have said meanwhile."""
@@ -98,20 +91,6 @@ class Desk:
         with self._lock:
             scene, parts = self.scene(), self.run.propose_split(number, into)
         return views.view_parts(scene, parts)
-
-    @cached_property
-    def shown(self) -> Int[ndarray, " shown"]:
-        """The images on the map."""
-        n = len(self.run.found)
-        return np.linspace(0, n - 1, min(n, SHOWN)).round().astype(int)
-
-    def project(self) -> Float[ndarray, "shown 2"]:
-        """Places on the map at once: the two main directions."""
-        return principal(self.run.found.features[self.shown].numpy(), 2)[:, :2]
-
-    def flatten(self) -> Float[ndarray, "shown 2"]:
-        """Better places, which take a while: neighbours stay neighbours."""
-        return flatten(self.run.found.features.numpy(), seed=0, most=SHOWN)[1]
 
     def plan_export(self) -> dict[str, int]:
         """How many images would lie in which folder."""

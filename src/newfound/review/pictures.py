@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image, ImageOps
+from torch import Tensor
 
 from newfound.data.decoding import MEMORY, attempt, decode, open_image, weigh
 from newfound.discovery.found import Found
@@ -78,12 +80,18 @@ class Pictures:
         except UnshowableError:
             if row not in self.found.thumbnails:
                 raise
-            pixels = self.found.thumbnails[row].permute(1, 2, 0).numpy()
-            return encode(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
+            return encode_copy(self.found.thumbnails[row])
         result = attempt(file, lambda content: decode(content, side, box))
         if isinstance(result, str):
             raise UnshowableError(result)
         return encode(Image.fromarray(np.asarray(result)))
+
+    def labelled(self, place: int, which: int) -> Picture:
+        """A small copy of a labelled image, of the known class at this place in `Found.known`."""
+        copies = self.found.references.get(place, ())
+        if which >= len(copies):
+            raise UnshowableError(f"there is no labelled image {place}/{which}")
+        return encode_copy(copies[which])
 
     def original(self, row: int) -> Picture:
         """The whole image as it lies on the disk; one of a format that browsers do not know, as PNG."""
@@ -114,6 +122,12 @@ class Pictures:
                 "the file lies outside the run's folder of images; name the folder it is in (--images)"
             )
         return real
+
+
+def encode_copy(copy: UInt8[Tensor, "channels height width"]) -> Picture:
+    """A small copy that a run holds, as a file for the browser."""
+    pixels = copy.permute(1, 2, 0).numpy()
+    return encode(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
 
 
 def encode(image: Image.Image, *, lossless: bool = False) -> Picture:

@@ -1,7 +1,9 @@
 """What the page asks and says, as an HTTP interface: a thin shell over the desk, the views and the pictures."""
 
+import asyncio
 import json
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +12,6 @@ from fastapi import Body, FastAPI, Query, Request
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from numpy import ndarray
 from pydantic import BaseModel, ConfigDict, Field
 
 from newfound.discovery.export import FORMATS
@@ -27,6 +28,11 @@ STATUS = {StaleError: 409, NoRoomError: 503}
 """How the protocol calls what a person can mend; what is not here is a 422."""
 
 MOST_ROWS, LONGEST = 1_000_000, 200
+
+DRAWING = 4
+"""Threads that draw pictures. They have no others: an edit never waits behind two hundred thumbnails, and each thread
+keeps memory of its own.
+"""
 
 Row = Annotated[int, Field(ge=0, le=2**53)]
 Number = Annotated[int, Field(ge=-9, le=2**53)]
@@ -54,6 +60,7 @@ class Merge(Saying):
 
     action: Literal["merge"]
     numbers: Annotated[list[Number], Field(min_length=2, max_length=1000)]
+    force: bool = False  # two known ones among them are meant
 
 
 class Split(Saying):
@@ -95,6 +102,13 @@ class Accept(Saying):
     rows: Rows | None = None
 
 
+class AcceptAsGuessed(Saying):
+    """Images are each of the class that they are thought to be of."""
+
+    action: Literal["accept as guessed"]
+    rows: Rows
+
+
 class Turn(Saying):
     """What was said last is taken back, or said again."""
 
@@ -116,7 +130,9 @@ class Selection(BaseModel):
     rows: Rows
 
 
-Said = Annotated[Rename | Merge | Split | Move | NewClass | SetAside | Accept | Turn, Body(discriminator="action")]
+Said = Annotated[
+    Rename | Merge | Split | Move | NewClass | SetAside | Accept | AcceptAsGuessed | Turn, Body(discriminator="action")
+]
 
 
 class Compact(Response):
@@ -215,7 +231,7 @@ def _serve_views(app: FastAPI, desk: Desk) -> None:
     def pick(selection: Selection) -> Response:
         scene = desk.scene()
         views.check_rows(scene.now, selection.rows)
-        return Compact(views.pack_images(scene, torch.tensor(selection.rows)))
+        return Compact(views.pack_guesses(scene, torch.tensor(selection.rows)))
 
     @app.post("/api/more")
     def more(selection: Selection) -> Response:
@@ -227,7 +243,10 @@ def _serve_views(app: FastAPI, desk: Desk) -> None:
 
 
 def _serve_pictures(app: FastAPI, pictures: Pictures) -> None:
-    def send(picture: Picture) -> Response:
+    pool = ThreadPoolExecutor(DRAWING, "pictures")
+
+    async def send(draw: Callable[[], Picture]) -> Response:
+        picture = await asyncio.get_running_loop().run_in_executor(pool, draw)
         return Response(picture.content, media_type=picture.kind, headers={"cache-control": "private, max-age=3600"})
 
     def check(row: int) -> None:
@@ -235,14 +254,18 @@ def _serve_pictures(app: FastAPI, pictures: Pictures) -> None:
             raise UnshowableError(f"there is no image {row}")
 
     @app.get("/api/thumb/{row}")
-    def thumb(row: Annotated[Row, InPath()], side: Annotated[int, Query(ge=1, le=4096)] = 192) -> Response:
+    async def thumb(row: Annotated[Row, InPath()], side: Annotated[int, Query(ge=1, le=4096)] = 192) -> Response:
         check(row)
-        return send(pictures.thumbnail(row, side))
+        return await send(lambda: pictures.thumbnail(row, side))
+
+    @app.get("/api/labelled/{place}/{which}")
+    async def labelled(place: Annotated[Row, InPath()], which: Annotated[Row, InPath()]) -> Response:
+        return await send(lambda: pictures.labelled(place, which))
 
     @app.get("/api/image/{row}")
-    def original(row: Annotated[Row, InPath()]) -> Response:
+    async def original(row: Annotated[Row, InPath()]) -> Response:
         check(row)
-        return send(pictures.original(row))
+        return await send(lambda: pictures.original(row))
 
 
 def _serve_edits(app: FastAPI, desk: Desk) -> None:
@@ -264,13 +287,13 @@ def _serve_edits(app: FastAPI, desk: Desk) -> None:
 
 
 def act(run: Any, said: Any) -> Any:
-    """Do what was said, by the verbs that everybody has; the number that a person will want to look at next."""
+    """Do what was said, by the verbs that everybody has; returns the number that a person will want to look at next."""
     match said:
         case Rename():
             run.rename(said.number, said.name)
             return said.number
         case Merge():
-            return run.merge(said.numbers)
+            return run.merge(said.numbers, force=said.force)
         case Split():
             return run.split(said.number, said.parts)
         case Move():
@@ -284,25 +307,18 @@ def act(run: Any, said: Any) -> Any:
         case Accept():
             run.accept(said.number, images=said.rows)
             return said.number
+        case AcceptAsGuessed():
+            return run.accept(None, images=said.rows)
     raise AssertionError(said)
 
 
 def _serve_map(app: FastAPI, desk: Desk) -> None:
-    """The map: at once by two directions, and better when that is ready."""
-    better: dict[str, ndarray] = {}
-
-    def improve() -> None:
-        better["places"] = desk.flatten()
-
-    threading.Thread(target=improve, daemon=True, name="map").start()
-
     @app.get("/api/map")
     def places() -> Response:
-        ready = "places" in better
-        points = better["places"] if ready else desk.project()
-        x, y = points.round(3).T.tolist()
-        return Compact({"ready": ready, "rows": desk.shown.tolist(), "x": x, "y": y})
+        ready, points = desk.places.look()
+        x, y = points.astype(float).round(3).T.tolist()
+        return Compact({"ready": ready, "rows": desk.places.rows.tolist(), "x": x, "y": y})
 
     @app.get("/api/map/classes")
     def classes() -> Response:
-        return Compact({"numbers": views.view_map(desk.scene(), desk.shown)})
+        return Compact({"numbers": views.view_map(desk.scene(), desk.places.rows)})

@@ -54,6 +54,7 @@ def view_state(scene: Scene, edits: Sequence[Edit]) -> dict[str, Any]:
         "reviewed": int(scene.measures.decided.sum()),
         "kinds": KINDS,
         "classes": [*view_classes(scene), *view_lists(scene)],
+        "labelled": view_labelled(now),
         "names": suggest_names(now, edits),
         "undo": bool(holding),
         "redo": len(standing([*edits, Edit("redo")])) > len(holding),
@@ -113,6 +114,17 @@ def view_lists(scene: Scene) -> list[dict[str, Any]]:
             }
         )
     return lines
+
+
+def view_labelled(now: Classes) -> dict[int, list[str]]:
+    """Labelled images of known classes, by number: where small copies of them are, "place/which". What was merged into
+    a class brings its own.
+    """
+    shown: dict[int, list[str]] = {}
+    for place, copies in sorted(now.found.references.items()):
+        if (owner := int(now.owners[place])) != NOBODY:
+            shown.setdefault(owner, []).extend(f"{place}/{which}" for which in range(len(copies)))
+    return shown
 
 
 def view_last(edits: Sequence[Edit]) -> dict[str, Any] | None:
@@ -179,15 +191,14 @@ def members(scene: Scene, number: int) -> Int[Tensor, " rows"]:
 
 def view_images(scene: Scene, number: int, order: Order) -> dict[str, Any]:
     """The images of a class or a list in order, each with its confidence in per cent; `marks` has a letter for each: d,
-    a person decided; u, unsure; – else.
+    a person decided; u, unsure; – else. Those of a list, which are of several classes, begin with the surest.
     """
     rows = members(scene, number)
-    measures = scene.measures
-    if order == "doubtful":
-        keys = (-measures.distance[rows].numpy(), measures.confidence[rows].numpy())
-    else:
-        keys = (measures.distance[rows].numpy(), measures.unsure[rows].numpy())
-    return pack_images(scene, rows[torch.from_numpy(np.lexsort(keys))])
+    sure, away, unsure = (each[rows].numpy() for each in scene.measures[:3])
+    typical = (away, -sure) if number in WORDS else (away, unsure)
+    keys = (-away, sure) if order == "doubtful" else typical
+    ordered = rows[torch.from_numpy(np.lexsort(keys))]
+    return pack_guesses(scene, ordered) if number in WORDS else pack_images(scene, ordered)
 
 
 def pack_images(scene: Scene, rows: Int[Tensor, " rows"]) -> dict[str, Any]:
@@ -196,6 +207,14 @@ def pack_images(scene: Scene, rows: Int[Tensor, " rows"]) -> dict[str, Any]:
     per_cent = (100 * measures.confidence[rows]).floor().int().tolist()
     letters = np.where(measures.decided[rows].numpy(), "d", np.where(measures.unsure[rows].numpy(), "u", "-"))
     return {"rows": rows.tolist(), "confidence": per_cent, "marks": "".join(letters.tolist())}
+
+
+def pack_guesses(scene: Scene, rows: Int[Tensor, " rows"]) -> dict[str, Any]:
+    """The same of images of several classes, with the number of the class that each is thought to be of; of those set
+    aside that of their list.
+    """
+    numbers = scene.now.assignment.masked_fill(scene.now.aside, ASIDE)
+    return pack_images(scene, rows) | {"numbers": numbers[rows].tolist()}
 
 
 def view_parts(scene: Scene, parts: Iterable[Sequence[int]]) -> list[dict[str, Any]]:
@@ -235,10 +254,14 @@ def view_image(scene: Scene, row: int) -> dict[str, Any]:
 
 
 def references(scene: Scene, number: int, most: int = REFERENCES) -> list[int]:
-    """Images that stand for a class: those that a person called right before others, and the most typical of these."""
+    """Images that stand for a class: those that a person called right before others, unsure ones last, and the most
+    typical of these.
+    """
     rows = scene.now.rows(number)
     measures = scene.measures
-    order = np.lexsort((measures.distance[rows].numpy(), ~measures.decided[rows].numpy()))
+    order = np.lexsort(
+        (measures.distance[rows].numpy(), measures.unsure[rows].numpy(), ~measures.decided[rows].numpy())
+    )
     return rows[torch.from_numpy(order)][:most].tolist()
 
 
@@ -266,7 +289,7 @@ def more_like(scene: Scene, rows: Sequence[int], most: int = MORE) -> dict[str, 
     there = waiting.nonzero()[:, 0]
     middle = latents[[*rows]].mean(0, keepdim=True)
     away = distances(latents[there], middle)[:, 0]
-    return pack_images(scene, there[away.argsort(stable=True)[:most]])
+    return pack_guesses(scene, there[away.argsort(stable=True)[:most]])
 
 
 def check_rows(now: Classes, rows: Iterable[int]) -> None:

@@ -8,11 +8,9 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from accelerate import Accelerator, PartialState
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env
 from torch import Tensor, nn
 
 from newfound import parallel
@@ -83,12 +81,16 @@ def survey(backbone: Backbone, data: Dataset) -> Survey:
     return Survey(parallel.gather(_full(z))[: len(data)], data.labels.to(device))
 
 
-def accelerator(device: str = "auto") -> Accelerator:
+def accelerator(device: str = "auto") -> Any:
     """accelerate, as this project uses it: gathering is ours, so data-parallel leaves buffers alone.
 
     It remembers its device as long as Python runs, so another choice must make it forget; processes that have met
     through it cannot.
     """
+    from accelerate import Accelerator, PartialState  # 30 MB: only those who train need them
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env
+
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU")  # what `accelerate launch --cpu` says
     state = PartialState(cpu)
     other = state.device.type != "cpu" if cpu else state._cpu and state.default_device.type != "cpu"
@@ -169,7 +171,7 @@ def _sight(backbone: Backbone, data: Dataset, before: Survey | None) -> Callable
 def _step(
     wrapped: nn.Module,
     learner: Learner,
-    engine: Accelerator,
+    engine: Any,
     optimizer: torch.optim.Optimizer,
     training: Training,
     batch: Batch,

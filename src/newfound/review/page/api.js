@@ -29,4 +29,6 @@ export const post = (path, body) =>
 export const thumb = (row, side) =>
   `/api/thumb/${row}?side=${Math.round(side * Math.min(devicePixelRatio, 2))}&token=${token}`;
 
+export const labelled = (where) => `/api/labelled/${where}?token=${token}`;
+
 export const original = (row) => `/api/image/${row}?token=${token}`;

@@ -53,31 +53,44 @@ function create(line) {
   );
 }
 
+let laid = ""; // the lines in the page, in order
+const AT_ONCE = 80; // lines made before the page is shown for the first time, and at each pause after
+
 function show() {
   const wanted = filter.value.trim().toLowerCase();
-  const groups = [];
-  const seen = new Set();
+  const groups = []; // kind and lines; nothing is moved in the page before it must be, for the list would jump
+  let made = 0;
   for (const kind of store.state.kinds) {
-    const theirs = store.state.classes.filter(
-      (line) => line.kind === kind && line.name.toLowerCase().includes(wanted) && (line.size || line.number > 0),
-    );
-    if (!theirs.length) continue;
-    const id = `kind-${kind.replace(" ", "-")}`;
-    const group = make("div", { role: "group", "aria-labelledby": id }, make("h3", { id, role: "presentation", text: TITLES[kind] ?? kind }));
-    for (const line of theirs) {
+    const theirs = [];
+    for (const line of store.state.classes) {
+      if (line.kind !== kind || !line.name.toLowerCase().includes(wanted) || !(line.size || line.number > 0)) continue;
       let element = lines.get(line.number);
+      if (!element && ++made > AT_ONCE) continue;
       if (!element) lines.set(line.number, (element = create(line)));
       fill(element, line);
-      seen.add(line.number);
-      group.append(element);
+      theirs.push(element);
     }
-    groups.push(group);
+    if (theirs.length) groups.push([kind, theirs]);
   }
   for (const number of [...lines.keys()]) if (!store.byNumber.has(number)) lines.delete(number);
-  const top = list.scrollTop;
-  list.replaceChildren(...groups);
-  list.scrollTop = top;
+  lay(groups);
   highlight();
+  if (made > AT_ONCE) setTimeout(show, 20);
+  else if (made) reveal();
+}
+
+function lay(groups) {
+  const order = groups.map(([kind, theirs]) => `${kind}: ${theirs.map((element) => element.id)}`).join();
+  if (order === laid) return;
+  laid = order;
+  const top = list.scrollTop;
+  list.replaceChildren(
+    ...groups.map(([kind, theirs]) => {
+      const id = `kind-${kind.replace(" ", "-")}`;
+      return make("div", { role: "group", "aria-labelledby": id }, make("h3", { id, role: "presentation", text: TITLES[kind] ?? kind }), ...theirs);
+    }),
+  );
+  list.scrollTop = top;
 }
 
 function highlight() {
@@ -130,7 +143,10 @@ list.addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey) {
     if (!store.marked.size && store.current > 0) store.marked.add(store.current);
     mark(number);
-  } else tell("open", number);
+  } else {
+    tell("open", number);
+    $("#grid").focus({ preventScroll: true }); // keys now mean its images; J and K go on from class to class
+  }
 });
 list.addEventListener("keydown", (event) => {
   const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -1e9, End: 1e9 }[event.key];

@@ -1,9 +1,9 @@
 // What is asked in between. Native dialogs: Escape closes them, and the keyboard stays inside.
 
-import { get, original, thumb } from "./api.js";
+import { get, labelled, original, thumb } from "./api.js";
 import { about } from "./classes.js";
 import { $, count, make, picture } from "./dom.js";
-import { store } from "./store.js";
+import { isMixed, labelledOf, store } from "./store.js";
 
 let open = null;
 let ahead = null; // what was typed between the key that asks for a dialog and its opening
@@ -175,29 +175,44 @@ export function askSplit(line) {
   return answer;
 }
 
-export function askAbove(line) {
-  const input = make("input", { type: "range", id: "above", min: 0, max: 100, value: 90, autofocus: true, "aria-describedby": "above-words" });
+// Ask something that needs a second thought.
+export function confirm(title, words, yes) {
+  const go = button(yes, null, true, "submit");
+  const answer = ask(title, make("div", {}, make("p", { text: words })), { buttons: [button("Cancel", () => open.close()), go] });
+  enter(go, () => open.finish(true));
+  return answer;
+}
+
+// Which images of the grid are sure enough. Where they are of several classes, all may be unsure: the cut begins at the middle.
+export function askAbove(title) {
+  const there = store.rows.map((row, index) => ({ row, sure: store.confidence[index] })).filter((_, index) => !isMixed() || store.numbers[index] > 0).sort((a, b) => b.sure - a.sure);
+  const middle = there[Math.floor(there.length / 2)]?.sure ?? 50;
+  const input = make("input", { type: "range", id: "above", min: 0, max: 100, value: isMixed() ? middle : 90, autofocus: true, "aria-describedby": "above-words" });
   const words = make("p", { id: "above-words", class: "hint", role: "status" });
-  const chosen = () => store.rows.filter((_, index) => store.confidence[index] >= Number(input.value));
+  const last = make("div", { class: "strip" });
+  const chosen = () => there.filter((each) => each.sure >= Number(input.value)).map((each) => each.row);
   const go = button("Accept", null, true, "submit");
   const look = () => {
     const some = chosen();
-    words.textContent = `At least ${input.value} % sure: ${count(some.length, "image")} of ${store.rows.length.toLocaleString("en")}.`;
+    words.textContent = `At least ${input.value} % sure: ${count(some.length, "image")} of ${store.rows.length.toLocaleString("en")}. ${some.length ? "The least sure of them:" : ""}`;
+    last.replaceChildren(...some.slice(-12).reverse().map((row) => picture(thumb(row, 64), "", { width: 64, height: 64 })));
     go.disabled = some.length === 0;
   };
   input.addEventListener("input", look);
-  const answer = ask(`Accept the surest of “${line.name}”`, make("div", {}, make("label", { for: "above", text: "Confidence" }), input, words), { buttons: [go] });
+  const answer = ask(title, make("div", {}, make("label", { for: "above", text: "Confidence" }), input, words, last), { buttons: [go] });
   enter(input, () => chosen().length && open.finish(chosen()));
   look();
   return answer;
 }
 
+const FORMATS = { csv: "CSV, a table", parquet: "Parquet, a table with types", folders: "Folders of images", coco: "COCO (JSON)", fathomnet: "FathomNet (CSV)", "darwin-core": "Darwin Core (CSV)" };
+
 export async function askExport() {
   const { folders, formats } = await get("/api/export");
-  const choice = make("select", { id: "format", autofocus: true }, ...formats.map((format) => make("option", { value: format, text: format })));
+  const choice = make("select", { id: "format", autofocus: true }, ...formats.map((format) => make("option", { value: format, text: FORMATS[format] ?? format })));
   const link = make("input", { type: "checkbox", id: "link" });
-  const plan = make("table", { class: "plan" }, make("tbody", {}, ...Object.entries(folders).map(([name, size]) => make("tr", {}, make("td", { text: name }), make("td", { text: size.toLocaleString("en") })))));
-  const details = make("div", { class: "details" }, make("label", {}, link, " links instead of copies"), make("p", { class: "hint", text: "One folder a class:" }), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Folders that would be written" }, plan));
+  const plan = make("table", { class: "plan" }, make("tbody", {}, ...Object.entries(folders).sort(([a], [b]) => a.localeCompare(b)).map(([name, size]) => make("tr", {}, make("td", { text: name }), make("td", { text: size.toLocaleString("en") })))));
+  const details = make("div", { class: "details" }, make("label", {}, link, " links instead of copies"), make("p", { class: "hint", text: "One folder for each class:" }), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Folders that would be written" }, plan));
   const look = () => (details.hidden = choice.value !== "folders");
   choice.addEventListener("input", look);
   choice.addEventListener("keydown", (event) => {
@@ -217,7 +232,7 @@ export function showHelp(groups, keysOn, setKeys) {
   box.checked = keysOn;
   box.addEventListener("input", () => setKeys(box.checked));
   const tables = groups.map(([title, keys]) => make("section", {}, make("h3", { text: title }), make("dl", { class: "keys" }, ...keys.flatMap(([key, words]) => [make("dt", {}, ...key.split(" or ").flatMap((each, index) => [index ? " or " : "", make("kbd", { text: each })])), make("dd", { text: words })]))));
-  return ask("Keys", make("div", {}, make("div", { class: "help" }, ...tables), make("label", {}, box, " single keys act (switch off where your screen reader needs them)"), make("p", { class: "hint", text: "Everything here has a button too. What you do is written to the run's journal at once, and can be undone without end." })), { wide: true });
+  return ask("Keys", make("div", {}, make("div", { class: "help" }, ...tables), make("label", {}, box, " single keys act (switch off where your screen reader needs them)"), make("p", { class: "hint", text: "Everything here has a button too. What you do is written down at once, and can be undone without end." })), { wide: true });
 }
 
 export function tellPlace(place) {
@@ -231,6 +246,7 @@ export function look(row, { step, act }) {
   let here = row;
   let told = 0;
   const strips = (title, rows) => (rows.length ? make("section", {}, make("h3", { text: title }), make("div", { class: "strip" }, ...rows.map((each) => make("button", { type: "button", "aria-label": `Open image ${each}`, on: { click: () => show(each) } }, picture(thumb(each, 56), "", { width: 56, height: 56 }))))) : null);
+  const copies = (title, number) => (labelledOf(number).length ? make("section", {}, make("h3", { text: title }), make("div", { class: "strip" }, ...labelledOf(number).map((where) => picture(labelled(where), "", { width: 56, height: 56 })))) : null);
   const show = async (next) => {
     const mine = ++told;
     here = next;
@@ -257,8 +273,9 @@ export function look(row, { step, act }) {
         make("p", { class: "caption", text: it.caption }),
         make("dl", {}, ...words.filter(([, said]) => said).flatMap(([name, said]) => [make("dt", { text: name }), make("dd", { text: said })])),
         strips("Neighbours", it.neighbours),
+        copies(`Labelled ${line?.name}`, it.number),
         strips(`Typical of ${line?.name}`, it.references),
-        near ? strips(`Nearest known class: ${near.name}`, it.known.rows) : null,
+        near ? copies(`Nearest known class: ${near.name}, labelled`, near.number) ?? strips(`Nearest known class: ${near.name}`, it.known.rows) : null,
       ].filter(Boolean),
     );
   };

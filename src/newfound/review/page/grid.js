@@ -12,6 +12,7 @@ const spare = []; // elements that went out of sight
 const captions = new Map(); // row → words
 
 let side = Number(localStorage.getItem("newfound-size")) || 112;
+let edge = side; // a little more than asked, so that a line is filled
 let columns = 1;
 let anchor = 0; // where shift begins
 let before = new Set(); // what was selected by then
@@ -28,7 +29,8 @@ export function resize(to) {
 function lay() {
   const width = grid.clientWidth - 2 * GAP;
   columns = Math.max(1, Math.floor((width + GAP) / (side + GAP)));
-  canvas.style.height = `${Math.ceil(store.rows.length / columns) * (side + GAP) + GAP}px`;
+  edge = Math.max(side, Math.floor((width + GAP) / columns) - GAP);
+  canvas.style.height = `${Math.ceil(store.rows.length / columns) * (edge + GAP) + GAP}px`;
   for (const tile of tiles.values()) tile.remove();
   tiles.clear();
   draw();
@@ -42,8 +44,8 @@ function retire(index, tile) {
 }
 
 function span() {
-  const first = Math.max(0, Math.floor((grid.scrollTop - side) / (side + GAP)) * columns);
-  const rows = Math.ceil((grid.clientHeight + 2 * side) / (side + GAP)) + 1;
+  const first = Math.max(0, Math.floor((grid.scrollTop - edge) / (edge + GAP)) * columns);
+  const rows = Math.ceil((grid.clientHeight + 2 * edge) / (edge + GAP)) + 1;
   return [first, Math.min(store.rows.length, first + rows * columns)];
 }
 
@@ -64,35 +66,42 @@ function redraw() {
 function place(index) {
   let tile = spare.pop();
   if (!tile) {
-    tile = make("div", { role: "option", class: "tile" }, picture(""), make("span", { class: "sure" }), make("span", { class: "mark" }), make("span", { class: "open", "aria-hidden": "true", text: "⤢", title: "Open (Enter)" }));
+    tile = make("div", { role: "option", class: "tile" }, picture(""), make("span", { class: "sure" }), make("span", { class: "mark" }), make("span", { class: "guess" }), make("span", { class: "open", "aria-hidden": "true", text: "⤢", title: "Open (Enter)" }));
     canvas.append(tile);
   }
   const row = store.rows[index];
   tile.hidden = false;
   tile.id = `tile-${index}`;
   tile.dataset.index = index;
-  tile.style.transform = `translate(${GAP + (index % columns) * (side + GAP)}px, ${GAP + Math.floor(index / columns) * (side + GAP)}px)`;
-  tile.style.width = tile.style.height = `${side}px`;
-  const [image, sure, mark] = tile.children;
-  const source = thumb(row, side);
+  tile.style.transform = `translate(${GAP + (index % columns) * (edge + GAP)}px, ${GAP + Math.floor(index / columns) * (edge + GAP)}px)`;
+  tile.style.width = tile.style.height = `${edge}px`;
+  const [image, sure, mark, guess] = tile.children;
+  const source = thumb(row, edge);
   if (image.getAttribute("src") !== source) {
     image.classList.remove("missing");
     image.src = source;
   }
-  sure.textContent = store.confidence[index];
+  sure.textContent = store.marks[index] === "d" ? "" : `${store.confidence[index]} %`;
   mark.textContent = { d: "✓", u: "?" }[store.marks[index]] ?? "";
   tile.dataset.mark = store.marks[index];
+  const line = thought(index);
+  guess.textContent = line?.name ?? "";
+  guess.style.setProperty("--colour", line?.colour ?? "transparent");
   tile.setAttribute("aria-posinset", index + 1);
   tile.setAttribute("aria-setsize", store.rows.length);
   name(tile, row, index);
   tiles.set(index, tile);
 }
 
+// The class that an image is thought to be of, where that is not the one that is shown.
+const thought = (index) => (store.numbers[index] === store.current && store.title === null ? undefined : store.byNumber.get(store.numbers[index]));
+
 function name(tile, row, index) {
   const said = { d: ", reviewed", u: ", unsure" }[store.marks[index]] ?? "";
   const words = captions.get(row) ?? `image ${row}`;
-  tile.setAttribute("aria-label", `${words}, ${store.confidence[index]} % sure${said}`);
-  tile.title = words;
+  const guess = thought(index)?.name;
+  tile.setAttribute("aria-label", `${words}, ${store.confidence[index]} % sure${said}${guess ? `, guess: ${guess}` : ""}`);
+  tile.title = guess ? `${words}\nguess: ${guess}` : words;
 }
 
 function restyle() {
@@ -122,9 +131,9 @@ export function focus(index, { extend = false, add = false, keep = false } = {})
   store.focus = Math.max(0, Math.min(store.rows.length - 1, index));
   if (extend) range(anchor, store.focus, add);
   else if (!keep) start(store.focus);
-  const top = GAP + Math.floor(store.focus / columns) * (side + GAP);
+  const top = GAP + Math.floor(store.focus / columns) * (edge + GAP);
   if (top < grid.scrollTop + GAP) grid.scrollTop = top - GAP;
-  else if (top + side > grid.scrollTop + grid.clientHeight - GAP) grid.scrollTop = top + side + GAP - grid.clientHeight;
+  else if (top + edge > grid.scrollTop + grid.clientHeight - GAP) grid.scrollTop = top + edge + GAP - grid.clientHeight;
   draw();
   tell("focus");
 }
@@ -147,7 +156,7 @@ export function toggle(index) {
   select(chosen);
 }
 
-const step = { ArrowLeft: () => -1, ArrowRight: () => 1, ArrowUp: () => -columns, ArrowDown: () => columns, Home: () => -1e9, End: () => 1e9, PageDown: () => columns * Math.max(1, Math.floor(grid.clientHeight / (side + GAP))), PageUp: () => -columns * Math.max(1, Math.floor(grid.clientHeight / (side + GAP))) };
+const step = { ArrowLeft: () => -1, ArrowRight: () => 1, ArrowUp: () => -columns, ArrowDown: () => columns, Home: () => -1e9, End: () => 1e9, PageDown: () => columns * Math.max(1, Math.floor(grid.clientHeight / (edge + GAP))), PageUp: () => -columns * Math.max(1, Math.floor(grid.clientHeight / (edge + GAP))) };
 
 grid.addEventListener("keydown", (event) => {
   const ctrl = event.ctrlKey || event.metaKey;
@@ -197,10 +206,10 @@ addEventListener("pointermove", (event) => {
 });
 
 function inside(left, top, right, bottom) {
-  const pitch = side + GAP;
+  const pitch = edge + GAP;
   const rows = [];
-  const [firstLine, lastLine] = [Math.max(0, Math.floor((top - GAP - side) / pitch) + 1), Math.floor((bottom - GAP) / pitch)];
-  const [first, last] = [Math.max(0, Math.floor((left - GAP - side) / pitch) + 1), Math.min(columns - 1, Math.floor((right - GAP) / pitch))];
+  const [firstLine, lastLine] = [Math.max(0, Math.floor((top - GAP - edge) / pitch) + 1), Math.floor((bottom - GAP) / pitch)];
+  const [first, last] = [Math.max(0, Math.floor((left - GAP - edge) / pitch) + 1), Math.min(columns - 1, Math.floor((right - GAP) / pitch))];
   for (let line = firstLine; line <= lastLine; line++)
     for (let column = first; column <= last; column++) {
       const row = store.rows[line * columns + column];
@@ -238,10 +247,18 @@ new ResizeObserver(lay).observe(grid);
 $("#size").addEventListener("input", (event) => resize(Number(event.target.value)));
 $("#size").value = side;
 
+function why() {
+  const here = store.byNumber.get(store.current);
+  if (store.title !== null || !(store.current > 0)) return "No images are left here.";
+  if (here.kind === "known") return `None of the images looks like ${here.name}.`;
+  return "All images of this class were moved elsewhere. Undo (U) brings them back.";
+}
+
 on("images", () => {
   const none = store.rows.length === 0;
   grid.hidden = none;
   $("#nothing").hidden = !none;
+  if (none) $("#nothing").textContent = why();
   lay();
 });
 on("selection", restyle);

@@ -1,12 +1,12 @@
 // The page: it looks, says what people do to the server, and shows what follows.
 
-import { get, post, thumb } from "./api.js";
-import { about, reveal, step } from "./classes.js";
+import { get, labelled, post, thumb } from "./api.js";
+import { about, order, reveal, step } from "./classes.js";
 import * as dialogs from "./dialogs.js";
 import { $, count, make, picture } from "./dom.js";
 import * as grid from "./grid.js";
 import * as map from "./map.js";
-import { isClass, line, meant, on, select, store, takeImages, takeState, tell } from "./store.js";
+import { guessed, isClass, isMixed, labelledOf, line, meant, on, select, store, takeImages, takeState, tell } from "./store.js";
 
 const toast = $("#toast");
 let toastTimer;
@@ -34,6 +34,7 @@ async function tellServer(body, words) {
   try {
     const answer = await post("/api/edits", { ...body, seen: store.state.length });
     takeState(answer);
+    $("#hint").hidden = true; // who has done something needs it no more
     if (words) say(typeof words === "function" ? words(answer) : words);
     tell("edited");
     return answer;
@@ -71,17 +72,27 @@ async function showRows(title, images) {
   takeImages(images);
 }
 
-// What stands beside a class: the nearest known one, and similar ones.
+const copies = (number) => labelledOf(number).map((where) => picture(labelled(where), "", { width: 56, height: 56 }));
+
+// What stands beside a class: labelled images of it, or of the nearest known one, and similar classes.
 async function beside() {
   const here = line();
+  const own = labelledOf(here?.number);
+  $("#labelled").hidden = !own.length;
+  $("#labelled .strip").replaceChildren(...copies(here?.number));
   const known = $("#known");
   const near = store.byNumber.get(here?.known);
   known.hidden = !(near && here.kind === "new");
   if (!known.hidden) {
     known.querySelector(".line").replaceWith(lineButton(near));
-    const { rows } = await get(`/api/images?number=${near.number}&order=typical`);
-    known.querySelector(".strip").replaceChildren(...rows.slice(0, 6).map((row) => picture(thumb(row, 48), "", { width: 48, height: 48 })));
-    if (!rows.length) known.querySelector(".strip").textContent = "None of its images is in this run.";
+    const strip = known.querySelector(".strip");
+    strip.replaceChildren(...copies(near.number));
+    known.querySelector(".hint").textContent = strip.children.length ? "Labelled images of it:" : "";
+    if (!strip.children.length && near.medoid !== null) {
+      const { rows } = await get(`/api/images?number=${near.number}&order=typical`);
+      strip.replaceChildren(...rows.slice(0, 6).map((row) => picture(thumb(row, 56), "", { width: 56, height: 56 })));
+    }
+    if (!strip.children.length) known.querySelector(".hint").textContent = "No image of it is in this run.";
   }
   const similar = $("#similar");
   similar.hidden = !(here?.number > 0);
@@ -100,16 +111,42 @@ function header() {
   const colour = store.title === null ? here?.colour : null;
   $("#title").textContent = shown;
   $("#title").style.setProperty("--colour", colour ?? "transparent");
-  $("#about").textContent = store.title !== null ? count(store.rows.length, "image") : here ? `${here.kind}${here.number > 0 ? ` · number ${here.number}` : ""} · ${about(here)}${here.number > 0 ? ` · ${here.reviewed} reviewed` : ""}` : "";
+  $("#title").title = isClass() ? `${shown} (number ${here.number})` : shown;
+  $("#about").textContent = tellAbout(here);
+  $("#title").classList.toggle("long", shown.length > 18);
+  $("#rename").hidden = !isClass();
   $("#grid").setAttribute("aria-label", `Images of ${shown}`);
   document.title = `${shown} – newfound review`;
-  for (const button of $("#class-tools").children) button.disabled = !isClass() || !here?.size;
-  const some = meant().length;
+  for (const button of $("#class-tools").children) {
+    const guesses = isMixed() && button.dataset.action.startsWith("accept") && store.numbers.some((number) => number > 0);
+    button.hidden = !isClass() && !guesses;
+    button.disabled = !guesses && !here?.size;
+  }
+  $("#class-tools .main").textContent = isMixed() ? "Accept as guessed" : store.selection.size ? "Accept selected" : "Accept all";
+  $("#order option").textContent = isMixed() ? "surest first" : "most typical first";
+  $("#order").disabled = store.title !== null;
+  $("#selection").hidden = !store.selection.size;
+  $("#view").hidden = !$("#selection").hidden;
   const inGrid = [...store.selection].filter((row) => store.place.has(row)).length;
   const away = store.selection.size - inGrid;
-  $("#selected").textContent = store.selection.size ? `${store.selection.size.toLocaleString("en")} selected${away ? ` (${away} elsewhere)` : ""}` : "Nothing selected";
-  for (const button of $("#selection").querySelectorAll("button")) button.disabled = !some;
-  $("#selection [data-action=cut]").disabled = !isClass() || !store.rows.length;
+  $("#selected").textContent = `${store.selection.size.toLocaleString("en")} selected${away ? ` (${away} elsewhere)` : ""}`;
+  $("#selection [data-action=cut]").disabled = !store.rows.length || store.title !== null || (isMixed() && !guessed(store.rows).length);
+}
+
+const WORDS = {
+  unsure: ", each with a guess",
+  outlier: " like none of the classes",
+  "set aside": " in no class",
+};
+
+function tellAbout(here) {
+  if (store.title !== null) return count(store.rows.length, "image");
+  if (!here) return "";
+  if (!(here.number > 0)) return `${count(here.size, "image")}${WORDS[here.kind] ?? ""}`;
+  const sure = here.confidence === null ? "" : ` · ${Math.round(100 * here.confidence)} % sure`;
+  const unsure = here.unsure ? ` · ${here.unsure.toLocaleString("en")} unsure` : "";
+  const reviewed = here.reviewed ? ` · ${here.reviewed === here.size ? "all" : here.reviewed.toLocaleString("en")} reviewed` : "";
+  return `${here.kind} · ${count(here.size, "image")}${sure}${unsure}${reviewed}`;
 }
 
 function progress() {
@@ -118,7 +155,7 @@ function progress() {
   bar.setAttribute("aria-valuemax", images);
   bar.setAttribute("aria-valuenow", reviewed);
   bar.firstElementChild.style.width = `${(100 * reviewed) / images}%`;
-  $("#progress-words").textContent = `${reviewed.toLocaleString("en")} of ${count(images, "image")} reviewed`;
+  $("#progress-words").textContent = reviewed === images ? `All ${count(images, "image")} reviewed` : `${reviewed.toLocaleString("en")} of ${count(images, "image")} reviewed`;
   $("[data-action=undo]").disabled = !undo;
   $("[data-action=redo]").disabled = !redo;
 }
@@ -134,24 +171,27 @@ const actions = {
     if (await tellServer({ action: "redo" }, (answer) => (answer.done ? "Done again." : "There is nothing to do again."))) await showImages();
   },
   async accept() {
-    if (!isClass()) return say("Open a class to accept its images.", true);
+    if (isMixed()) return acceptGuessed(guessed([...store.selection].filter((row) => store.place.has(row))));
     const rows = [...store.selection].filter((row) => store.place.has(row));
     const body = { action: "accept", number: store.current, ...(rows.length ? { rows } : {}) };
     const words = `${rows.length ? named(rows) : "All images"} of ${line().name} accepted.`;
     if (!(await tellServer(body, words))) return null;
     select([]);
     await showImages();
-    return rows.length ? null : actions.next();
+    return rows.length ? null : goOn();
   },
   async acceptAbove() {
-    if (!isClass()) return;
-    const rows = await dialogs.askAbove(line());
-    if (rows && (await tellServer({ action: "accept", number: store.current, rows }, `${named(rows)} accepted.`))) await showImages();
+    if (!store.rows.length || (isMixed() && !guessed(store.rows).length)) return;
+    const rows = await dialogs.askAbove(isMixed() ? "Accept the surest as guessed" : `Accept the surest of “${line().name}”`);
+    if (rows && isMixed()) await acceptGuessed(rows);
+    else if (rows && (await tellServer({ action: "accept", number: store.current, rows }, `${named(rows)} accepted.`))) await showImages();
   },
   async cut() {
-    if (!isClass() || !store.rows.length) return;
-    const rows = store.rows.slice(0, store.focus + 1);
-    if (await tellServer({ action: "accept", number: store.current, rows }, `The first ${named(rows)} accepted.`)) await showImages();
+    if (!store.rows.length || store.title !== null) return;
+    const doubtful = store.order === "doubtful"; // the sure side of the cut is then the end
+    const rows = doubtful ? store.rows.slice(store.focus) : store.rows.slice(0, store.focus + 1);
+    if (isMixed()) return void (await acceptGuessed(guessed(rows)));
+    if (await tellServer({ action: "accept", number: store.current, rows }, `The ${doubtful ? "last" : "first"} ${named(rows)} accepted.`)) await showImages();
   },
   async rename() {
     if (!isClass()) return;
@@ -180,7 +220,7 @@ const actions = {
   async move() {
     const rows = meant();
     if (!rows.length) return;
-    const near = isClass() ? (await get(`/api/similar/${store.current}`)).numbers : [];
+    const near = store.current > 0 ? [store.current, ...(await get(`/api/similar/${store.current}`)).numbers] : likely(rows);
     const to = await dialogs.pick(`Move ${named(rows)} to`, { near, without: isClass() ? [store.current] : [], fresh: true });
     if (!to) return;
     const body = to.number ? { action: "move", rows, to: to.number } : { action: "new class", rows, name: to.name };
@@ -245,9 +285,35 @@ const actions = {
   help: () => dialogs.showHelp(HELP, keysOn, setKeys),
 };
 
+async function acceptGuessed(rows) {
+  if (!rows.length) return;
+  if (!(await tellServer({ action: "accept as guessed", rows }, `${named(rows)} accepted as guessed.`))) return;
+  select([]);
+  await showImages();
+}
+
+// The classes that some images are thought to be of, the commonest first.
+function likely(rows) {
+  const votes = new Map();
+  for (const row of rows) votes.set(store.numbers[store.place.get(row)], (votes.get(store.numbers[store.place.get(row)]) ?? 0) + 1);
+  return [...votes.keys()].sort((a, b) => votes.get(b) - votes.get(a));
+}
+
+// After a class is done: the next one that is not, then what is unsure.
+function goOn() {
+  const numbers = order();
+  const after = [...numbers.slice(numbers.indexOf(store.current) + 1), ...numbers];
+  const left = after.find((number) => number > 0 && store.byNumber.get(number).reviewed < store.byNumber.get(number).size) ?? after.find((number) => number <= 0 && store.byNumber.get(number).kind !== "set aside" && store.byNumber.get(number).size);
+  if (left === undefined) return say("All images are reviewed. Export (E) writes folders or a table.");
+  return showImages(left, { keep: false });
+}
+
 async function merge(numbers) {
+  const known = numbers.map((number) => store.byNumber.get(number)).filter((each) => each?.kind === "known");
+  const force = known.length > 1;
+  if (force && !(await dialogs.confirm("Merge known classes?", `${known.map((each) => `“${each.name}”`).join(" and ")} are known: your labelled images tell them apart. Merge them if that difference does not matter to you. It can be undone.`, "Merge them"))) return;
   const names = numbers.map((number) => store.byNumber.get(number)?.name).join("”, “");
-  const answer = await tellServer({ action: "merge", numbers }, `“${names}” are one class.`);
+  const answer = await tellServer({ action: "merge", numbers, force }, `“${names}” are one class.`);
   if (!answer) return;
   store.marked.clear();
   await showImages(answer.result, { keep: store.current === answer.result });
@@ -279,7 +345,7 @@ const KEYS = {
   e: "export", "/": "filter", v: "mark", g: "focusGrid", d: "theme", "?": "help",
 }; // prettier-ignore
 const HELP = [
-  ["Classes", [["J or K", "next, previous class"], ["/", "find a class"], ["R", "rename"], ["A", "accept all, or what is selected"], ["Shift A", "accept above a confidence"], ["C", "cut here: accept up to the image in focus"], ["M", "merge with another, or all that are marked"], ["V", "mark for merging"], ["S", "split, with a preview"]]],
+  ["Classes", [["J or K", "next, previous class"], ["/", "find a class"], ["R", "rename"], ["A", "accept all, or what is selected; unsure ones as guessed"], ["Shift A", "accept above a confidence"], ["C", "cut here: accept from the surest to the outlined image"], ["M", "merge with another, or all that are marked"], ["V", "mark for merging"], ["S", "split, with a preview"]]],
   ["Images", [["G", "go to the grid"], ["Arrows", "go from image to image"], ["Space", "select"], ["Shift Arrows", "select a range; with Ctrl, one more"], ["Ctrl A", "select all"], ["Enter", "open at full size"], ["T", "move to a class"], ["N", "new class"], ["X", "set aside"], ["L", "more like these"], ["Escape", "clear the selection, then go back to the class"]]],
   ["Page", [["U or Ctrl Z", "undo"], ["Shift U or Ctrl Y", "redo"], ["O", "most typical or least sure first"], ["+ or -", "larger, smaller images"], ["E", "export"], ["D", "light or dark"], ["?", "this help"]]],
 ]; // prettier-ignore
@@ -334,6 +400,7 @@ addEventListener("keydown", (event) => {
 const ASKING = new Set(["acceptAbove", "rename", "merge", "split", "move", "newClass", "export", "help"]);
 
 function act(name) {
+  if (name === "accept" && isMixed() && !store.selection.size) name = "acceptAbove"; // of unsure images not all at once
   if (!ASKING.has(name)) return inTurn(actions[name]);
   const who = dialogs.expect();
   return inTurn(async () => {
@@ -390,6 +457,17 @@ async function watch() {
   say(`${last?.by || "Somebody"} has edited: ${last?.action ?? "undo"}.`);
 }
 
+// A few words for those who see the page for the first time.
+function greet() {
+  const hint = $("#hint");
+  hint.hidden = localStorage.getItem("newfound-hint") === "off" || store.state.length > 0;
+  hint.querySelector("button").addEventListener("click", () => {
+    hint.hidden = true;
+    localStorage.setItem("newfound-hint", "off");
+    $("#grid").focus();
+  });
+}
+
 async function begin() {
   const theme = localStorage.getItem("newfound-theme");
   if (theme) dress(theme);
@@ -401,6 +479,7 @@ async function begin() {
     stop.textContent = error.status === 401 ? "This address lacks its token. Open the address that newfound review printed, as a whole." : error.message;
     return;
   }
+  greet();
   const first = store.state.classes.find((each) => each.kind === "new" && each.size && each.reviewed < each.size);
   await showImages(first?.number ?? store.state.classes.find((each) => each.size)?.number, { keep: false });
   $("#grid").focus({ preventScroll: true });

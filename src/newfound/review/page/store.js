@@ -9,6 +9,7 @@ export const store = {
   rows: [], // images in the grid, in order
   confidence: [],
   marks: "",
+  numbers: [], // of the class that each is thought to be of, where the grid shows several
   place: new Map(), // row → index in the grid
   selection: new Set(), // rows, in the grid or not
   focus: 0, // index in the grid of the image that keys act on
@@ -30,10 +31,11 @@ export function takeState(state) {
   tell("state");
 }
 
-export function takeImages({ rows, confidence, marks }) {
+export function takeImages({ rows, confidence, marks, numbers = [] }) {
   store.rows = rows;
   store.confidence = confidence;
   store.marks = marks;
+  store.numbers = numbers;
   store.place = new Map(rows.map((row, index) => [row, index]));
   store.focus = Math.max(0, Math.min(store.focus, rows.length - 1));
   tell("images");
@@ -47,6 +49,14 @@ export function select(rows) {
 export const line = () => store.byNumber.get(store.current);
 
 export const isClass = () => store.title === null && store.current > 0;
+
+// Whether the grid shows images of several classes, each with a guess.
+export const isMixed = () => store.title !== null || store.current <= 0;
+
+// Those of some images that have a guess: not those set aside.
+export const guessed = (rows) => rows.filter((row) => store.numbers[store.place.get(row)] > 0);
+
+export const labelledOf = (number) => store.state.labelled[number] ?? [];
 
 // The rows that an action on images means: those selected, else the one in focus.
 export const meant = () =>
