@@ -26,6 +26,7 @@ _PUBLIC = {
     "arrays": "newfound.data.pixels",
     "discover": "newfound.discovery.discover",
     "pretrain": "newfound.discovery.discover",
+    "rediscover": "newfound.discovery.rediscover",
 }
 
 __all__ = sorted(_PUBLIC)

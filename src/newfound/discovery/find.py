@@ -136,6 +136,7 @@ def _measure(
             new=classes,
             known=len(recognised),
         ),
+        run=run,
     )
 
 

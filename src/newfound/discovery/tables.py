@@ -101,6 +101,11 @@ def _judge(now: Classes, away: Float[Tensor, "m centres"], own: Int[Tensor, " m"
     return Judged(owners[own], confidence, newness, away.gather(1, own[:, None])[:, 0])
 
 
+def answer_images(now: Classes) -> Int[Tensor, " n"]:
+    """The number of each image's class, −1 where it is unsure, −2 where it was set aside: as tables and pages say it."""
+    return _answer(now, judge(now))
+
+
 def tabulate_assignments(now: Classes) -> pd.DataFrame:
     """One row per image: path, class and its number (unsure and −1 where it is of none for sure, set aside and −2),
     kind, confidence, probability that it is new, distance to its centre, the class it would be if it had to be one,

@@ -17,7 +17,13 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.encoders.base import Choices
 from newfound.encoders.extraction import extract_features
-from newfound.encoders.statistics import fit_statistics, refit_axes, sample_features, unsupervised_model
+from newfound.encoders.statistics import (
+    fit_statistics,
+    pool_scatter,
+    refit_axes,
+    sample_features,
+    unsupervised_model,
+)
 from newfound.errors import InputError
 from newfound.functional.axes import SHRINK
 from newfound.functional.calibration import Calibration, Logistic
@@ -120,6 +126,10 @@ class FeatureEncoder:
         if model is None:
             return unsupervised_model(unlabelled, self.backbone, seed)
         return refit_axes(model, unlabelled, labelled, seed, self.shrink)
+
+    def learn_scatter(self, model: Model, images: FeatureImages, labels: Int[Tensor, " n"]) -> Model:
+        """With the within-class covariance, which whitens, of known classes and of these together."""
+        return pool_scatter(model, images, labels)
 
     def aim_for_counting(
         self, model: Model, unlabelled: FeatureImages, labelled: FeatureImages | None, seed: int
