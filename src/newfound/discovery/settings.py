@@ -71,7 +71,7 @@ class Run:
     read_by: str = AUTO
     """k-means or mean-shift."""
     count_by: str = AGREEMENT
-    """Count classes by agreement, gcd or dtc."""
+    """Count by agreement, gcd or dtc."""
     mixed: bool = True
     """Images may be of known classes too."""
     unsure: float | None = None

@@ -27,16 +27,13 @@ def warm_kmeans(
     """
     if bool((barred := apart.all(1)).any()):
         raise ValueError(f"point {int(barred.nonzero()[0])} may join none of {len(centres)} clusters: leave it one")
-    assignment, steps = torch.full((len(x),), -1), 0
-    for _ in range(iterations):
-        before, assignment = assignment, _assign(x, centres, apart, chunk)
-        if torch.equal(before, assignment):
-            break
+    assignment, before, steps = _assign(x, centres, apart, chunk), None, 0
+    while steps < iterations and (before is None or not torch.equal(before, assignment)):
         members = torch.zeros(len(x), len(centres), dtype=x.dtype).scatter_(1, assignment[:, None], 1)
         counts = members.sum(0) + held.counts
         total = members.T @ x + held.sums
         centres = torch.where(counts[:, None] > 0, total / counts.clamp(min=1)[:, None], centres)
-        steps += 1
+        before, assignment, steps = assignment, _assign(x, centres, apart, chunk), steps + 1
     there = held.counts > 0
     strain = held.counts[there] * (centres[there] - held.sums[there] / held.counts[there, None]).square().sum(1)
     cost = (x - centres[assignment]).square().sum() + strain.sum()
