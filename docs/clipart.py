@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from newfound import discover, files, pretrain
+from newfound.benchmark.piles import ART, KINDS
 from newfound.benchmark.summary import interval, spread
 from newfound.data.listing import list_images
 from newfound.discovery.facts import versions
@@ -34,12 +35,6 @@ from newfound.functional.metrics import accuracy, gcd_accuracy
 from newfound.networks.pretrained import trunk
 from newfound.types import generator
 
-ART = Path("/usr/share/openclipart/png")
-KINDS = (
-    *("shapes/stars", "signs_and_symbols/flags", "animals/mammals", "shapes/arrows", "food/fruit", "recreation/music"),
-    *("transportation/roadsigns", "recreation/sports", "food/desserts", "people/clothing", "transportation/vehicles"),
-    *("food/beverages", "people/stickmen", "animals/birds", "animals/bugs", "shapes/jigsaw"),
-)
 KNOWN = len(KINDS) // 2
 STAGE = StageOne(backbone="efficientnet-lite0")
 ROWS = {

@@ -372,15 +372,17 @@ def benchmark(
     newfound benchmark two-stage --dataset cifar10
     newfound benchmark single-stage --dataset cifar100 --split 20-80 --methods ncl ncl+spacing
     newfound benchmark evidence --parts doodles
+    newfound benchmark review --parts clip-art
 
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets.
+        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: how many
+            actions a simulated reviewer needs.
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
         methods: the rows to make; default: the paper's, then controls.
-        parts: of the evidence; default: all.
+        parts: of the evidence, or piles to review (cifar10, clip-art); default: all.
         seeds: one row each; default: 0 1 2, or those of the evidence.
         budget: smoke (some minutes), cpu (hours on two cores) or paper (as published, for a GPU).
         data: folder with CIFAR's Python files.
@@ -389,6 +391,9 @@ def benchmark(
     """
     if stages == "evidence":
         _evidence(data, output, parts, seeds)
+        return
+    if stages == "review":
+        _review(data, output, parts, seeds)
         return
 
     from newfound.benchmark.run import benchmark as run
@@ -421,6 +426,17 @@ def _evidence(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tu
     for path in paths:
         if path.name.startswith("evidence-") and (results := read(path))["rows"]:
             console.table(table(results), f"{results['setting']['set']}: mean over seeds, by unit k-means")
+        console.say(f"Results: {path}")
+
+
+def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
+    """What the simulated reviewer needs, pile by pile."""
+    from newfound.benchmark.reviewing import ABOUT, read, review, table
+
+    with console.show_progress() as progress:
+        paths = review(data, output, only=parts, seeds=seeds, progress=progress)
+    for path in paths:
+        console.table(table(read(path)), f"{ABOUT[path.stem.removeprefix('review-')]}. Actions per 1000 images to 95 %")
         console.say(f"Results: {path}")
 
 

@@ -23,7 +23,7 @@ from newfound.discovery.export import export
 from newfound.discovery.found import Found
 from newfound.discovery.journal import EDITS, Journal, check_reach, lock
 from newfound.discovery.pages import render_report
-from newfound.discovery.replay import Replay, rebase
+from newfound.discovery.replay import Replay, counted_name, rebase
 from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_predictions
 from newfound.encoders import embed, encoder_of
@@ -110,8 +110,8 @@ class Discovery:
         self._do("rename", classes=(self._number(which),), names=(name,))
 
     def merge(self, which: Iterable[Which], *, force: bool = False) -> int:
-        """Make several classes one. It keeps number and name of the first that was found, known ones before new ones.
-        Two known classes, which labelled images tell apart, become one by `force` alone. Returns the number.
+        """Make several classes one. It keeps number and name of the first: of known ones before those that somebody has
+        named, of these before others. Two known ones, which labelled images tell apart, become one by `force` alone.
         """
         numbers = dict.fromkeys(map(self._number, which))  # a column of `summary`, or an array, works too
         known = [repr(self.classes.names[number]) for number in numbers if self.classes.kind(number) == "known"]
@@ -121,8 +121,9 @@ class Discovery:
                 "these are meant (force=True)."
             )
         order = [number for number in self.found.numbers if number in numbers]
-        merged = (*order, *sorted(numbers.keys() - {*order}))
-        self._do("merge", classes=merged)
+        now, order = self.classes, [*order, *sorted(numbers.keys() - {*order})]
+        merged = sorted(order, key=lambda n: (now.kind(n) == "new", counted_name(now.names[n]) is not None))
+        self._do("merge", classes=tuple(merged))
         return merged[0]
 
     def split(self, which: Which, into: int | Sequence[Sequence[int]] = 2) -> list[int]:
