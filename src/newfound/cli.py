@@ -378,7 +378,7 @@ def benchmark(
 
     Args:
         stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: how many
-            actions a simulated reviewer needs.
+            actions a simulated reviewer needs; continue: what its answers teach.
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
         methods: the rows to make; default: the paper's, then controls.
@@ -394,6 +394,9 @@ def benchmark(
         return
     if stages == "review":
         _review(data, output, parts, seeds)
+        return
+    if stages == "continue":
+        _continue(data, output, parts, seeds)
         return
 
     from newfound.benchmark.run import benchmark as run
@@ -438,6 +441,19 @@ def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tupl
     for path in paths:
         console.table(table(read(path)), f"{ABOUT[path.stem.removeprefix('review-')]}. Actions per 1000 images to 95 %")
         console.say(f"Results: {path}")
+
+
+def _continue(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
+    """What the simulated reviewer's answers are worth to images that nobody touched."""
+    from newfound.benchmark.continuing import continue_reviews, table
+    from newfound.benchmark.reviewing import read
+
+    with console.show_progress() as progress:
+        path = continue_reviews(data, output, only=parts, seeds=seeds, progress=progress)
+    console.table(
+        table(read(path)), "Accuracy on images that nobody touched, before and after the run has learnt, in %"
+    )
+    console.say(f"Results: {path}")
 
 
 @app.command

@@ -10,7 +10,9 @@ from newfound.types import generator
 FOG = torch.randn(60, 3, generator=generator("warm fog"), dtype=torch.float64)
 CENTRES = torch.randn(4, 3, generator=generator("warm centres"), dtype=torch.float64)
 NOTHING = ClassSums(torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4, dtype=torch.float64))
-HELD = ClassSums(torch.tensor([[9.0, 0, 0], [0, 6, 0], [0, 0, 0], [0, 0, 0]]).double(), torch.tensor([3.0, 2, 0, 0]).double())
+HELD = ClassSums(
+    torch.tensor([[9.0, 0, 0], [0, 6, 0], [0, 0, 0], [0, 0, 0]]).double(), torch.tensor([3.0, 2, 0, 0]).double()
+)
 FREE = torch.zeros(60, 4, dtype=torch.bool)
 
 
@@ -19,7 +21,9 @@ def naive_warm_kmeans(x, centres, held, apart):
     while True:
         assigned = []
         for point, barred in zip(x, apart, strict=True):
-            away = [float("inf") if no else ((point - c) ** 2).sum().item() for c, no in zip(centres, barred, strict=True)]
+            away = [
+                float("inf") if no else ((point - c) ** 2).sum().item() for c, no in zip(centres, barred, strict=True)
+            ]
             assigned.append(away.index(min(away)))
         if assigned == before:
             return torch.stack(centres), torch.tensor(assigned)

@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,21 @@ from newfound.console import Progress, silent
 from newfound.data.leaks import check_leaks
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
-from newfound.discovery import storage
 from newfound.discovery.answers import Answers, answers
 from newfound.discovery.changes import explain_changes, tabulate_changes
 from newfound.discovery.discover import restore
+from newfound.discovery.edits import Edit
 from newfound.discovery.facts import About
 from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.plan import Source, check_labelled, check_model, expand_home, list_source, path_of
-from newfound.discovery.refine import Lesson, refine
-from newfound.discovery.rehearsal import choose_way
+from newfound.discovery.refine import Lesson, encoder_for, refine
 from newfound.discovery.result import Discovery, tell_skipped
 from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.discovery.storage import CHECKPOINT, DISCOVERY, locate
-from newfound.encoders import Encoder, encoder_of
+from newfound.encoders import Encoder
 from newfound.encoders.base import encode_source
 from newfound.errors import InputError, counted, shorten
+from newfound.networks.model import Model
 
 log = logging.getLogger("newfound")
 
@@ -113,14 +114,12 @@ def plan_rediscovery(
     told = answers(found, said)
     check_answers(told, said)
     settings = found.run if device is None else replace(found.run, device=device)
-    encoder = encoder_of(found.model, settings.device)
-    encoder = encoder.whitened(choose_way(found.model.rehearsal, encoder, settings).shrink)
     labelled = None if known is None else list_known(found.model, known, looked_for=bool(found.known))
     listing = images if isinstance(images, Images) else locate(found, images).listing
     check_same(found.listing, listing.listing)
     kept = {"continue": None if isinstance(run, Discovery) else path_of(run), "known": path_of(known)}
     kept |= {"images": path_of(images), "edits": len(said), "device": settings.device}
-    return Plan(Discovery(found, said), told, settings, encoder, listing, labelled, kept)
+    return Plan(Discovery(found, said), told, settings, encoder_for(found, settings), listing, labelled, kept)
 
 
 def check_place(run: str | Path | Discovery, output: Path | str | None) -> None:
@@ -131,7 +130,7 @@ def check_place(run: str | Path | Discovery, output: Path | str | None) -> None:
         raise InputError(f"{output} is the run that is learnt from. Needed: another place, so that it stays. Give -o.")
 
 
-def check_answers(told: Answers, edits: list[Any]) -> None:
+def check_answers(told: Answers, edits: Sequence[Edit]) -> None:
     """Refuse to learn from nothing, or for nothing."""
     if not edits:
         raise InputError(f"Nobody has said anything of this run, so there is nothing to learn from. {REVIEW}")
@@ -147,7 +146,7 @@ def check_answers(told: Answers, edits: list[Any]) -> None:
         )
 
 
-def list_known(model: Any, place: Source, *, looked_for: bool) -> Listing | Images:
+def list_known(model: Model, place: Source, *, looked_for: bool) -> Listing | Images:
     """The labelled images of the model's known classes."""
     labelled = list_source(place, labelled=True)
     check_labelled(labelled.listing)

@@ -26,6 +26,7 @@ from newfound.discovery.find import (
     state_setting,
 )
 from newfound.discovery.found import Clusters, Found
+from newfound.discovery.rehearsal import choose_way
 from newfound.discovery.rereading import Present, reread, reread_shifted
 from newfound.discovery.settings import SHIFT, Run
 from newfound.encoders import Encoder, embed, encoder_of
@@ -68,6 +69,12 @@ class Learnt(NamedTuple):
     moments: tuple[Moment, Moment] | None
 
 
+def encoder_for(found: Found, run: Run) -> Encoder:
+    """The encoder that a run was made with, its whitening shrunk as it was for the run."""
+    encoder = encoder_of(found.model, run.device)
+    return encoder.whitened(choose_way(found.model.rehearsal, encoder, run).shrink)
+
+
 def refine(
     lesson: Lesson,
     *,
@@ -85,7 +92,9 @@ def refine(
     return _measure(lesson, learnt, about or About())
 
 
-def relearn(lesson: Lesson, *, progress: Progress, checkpoint: Path | None, resume: bool) -> Learnt:
+def relearn(
+    lesson: Lesson, *, progress: Progress = silent, checkpoint: Path | None = None, resume: bool = False
+) -> Learnt:
     """Train the run's method again, with the images that somebody vouches for as labelled ones.
 
     A method that cannot have labelled images beside unlabelled ones, or begins with a new network, leaves latents as
@@ -195,39 +204,33 @@ def stand_for_known(lesson: Lesson, learnt: Learnt, numbers: Sequence[int], unit
     return KnownPoints(points.points, places[points.labels], counts)
 
 
+def read_anew(lesson: Lesson, learnt: Learnt) -> tuple[list[int], Clusters]:
+    """The classes that go on, by number, and the clusters that they are now, in the same order."""
+    now, numbers, kept = lesson.answers.classes, numbers_that_stay(lesson), lesson.kept
+    unit, seed = lesson.found.clusters.unit, lesson.run.seed
+    known = stand_for_known(lesson, learnt, numbers, unit)
+    place = {number: i for i, number in enumerate(numbers)}
+    assignment = torch.tensor([place[number] for number in now.assignment[kept].tolist()])
+    present = Present(assignment, lesson.answers.vouched[kept], lesson.answers.bar(numbers)[kept], known)
+    z = compare(learnt.features, unit)
+    read = reread_shifted(z[kept], present, seed) if lesson.run.read_by == SHIFT else reread(z[kept], present)
+    sizes = torch.bincount(read.assignment, minlength=len(numbers)) + (0 if known is None else known.counts)
+    everywhere = nearest(z, read.centres).index_copy(0, kept, read.assignment)  # what was set aside lies somewhere too
+    return numbers, Clusters(everywhere, read.centres, sizes, unit)
+
+
 def _measure(lesson: Lesson, learnt: Learnt, about: About) -> Found:
     """What was measured, from what training left."""
     found, run, now = lesson.found, lesson.run, lesson.answers.classes
-    numbers, unit, kept = numbers_that_stay(lesson), found.clusters.unit, lesson.kept
-    known = stand_for_known(lesson, learnt, numbers, unit)
-    place = {number: i for i, number in enumerate(numbers)}
-    assignment = torch.tensor([place.get(number, 0) for number in now.assignment.tolist()])
-    apart = lesson.answers.bar(numbers)
-    present = Present(assignment[kept], lesson.answers.vouched[kept], apart[kept], known)
-    z = compare(learnt.features, unit)
-    read = reread_shifted(z[kept], present, run.seed) if run.read_by == SHIFT else reread(z[kept], present)
-    sizes = torch.bincount(read.assignment, minlength=len(numbers))
-    sizes = sizes if known is None else sizes + known.counts
-    assignment = nearest(z, read.centres).index_copy(0, kept, read.assignment)  # what was set aside lies somewhere too
-    clusters = Clusters(assignment, read.centres, sizes, unit)
-    away = distances(z, clusters.centres)
+    numbers, clusters = read_anew(lesson, learnt)
+    away = distances(compare(learnt.features, clusters.unit), clusters.centres)
     calibration = learnt.model.calibration or lesson.encoder.calibration
     confidence = judge_clusters(away, clusters, calibration)
     threshold = confidence_threshold(confidence, run.unsure)
     duplicates, thumbnails = illustrate(lesson.unlabelled, away, clusters, confidence >= threshold)
-    names = {number: name for name, number in reversed(number_known(found, now).items())}
-    names = {number: names[number] for number in numbers if number in names}
-    new = len(numbers) - len(names)
-    facts = state_facts(
-        about,
-        run,
-        plan_training(run, lesson.unlabelled),
-        backbone=lesson.encoder.describe(),
-        setting=state_setting(found.model, lesson.labelled),
-        images=len(found),
-        new=new,
-        known=len(names),
-    )
+    called = {number: name for name, number in reversed(number_known(found, now).items())}  # the first that it was
+    known = [called[number] for number in numbers if number in called]
+    before = [found.known.index(name) for name in known]
     return Found(
         found.listing,
         learnt.model,
@@ -235,20 +238,31 @@ def _measure(lesson: Lesson, learnt: Learnt, about: About) -> Found:
         clusters,
         calibration,
         threshold,
-        known=tuple(names.values()),
+        known=tuple(known),
         numbers=tuple(numbers),
         duplicates=duplicates,
         thumbnails=thumbnails,
-        references={
-            place[names_number]: found.references[found.known.index(name)]
-            for names_number, name in names.items()
-            if found.known.index(name) in found.references
-        },
+        references={place: found.references[old] for place, old in enumerate(before) if old in found.references},
         history=learnt.history,
         truth=found.truth,
         moments=learnt.moments,
-        facts=facts | {"classes": f"{new} new, as they were reviewed", "answers": str(lesson.answers)},
+        facts=_state(lesson, about, len(numbers) - len(known), len(known)),
         run=run,
         called=tuple(now.names[number] for number in numbers),
         used=now.used,
     )
+
+
+def _state(lesson: Lesson, about: About, new: int, known: int) -> dict[str, str]:
+    """How it was made, for people."""
+    facts = state_facts(
+        about,
+        lesson.run,
+        plan_training(lesson.run, lesson.unlabelled),
+        backbone=lesson.encoder.describe(),
+        setting=state_setting(lesson.found.model, lesson.labelled),
+        images=len(lesson.found),
+        new=new,
+        known=known,
+    )
+    return facts | {"classes": f"{new} new, as they were reviewed", "answers": str(lesson.answers)}
