@@ -147,15 +147,19 @@ def discover(
         resume: go on where an interrupted run stopped.
     """
     if again is not None:
-        given = {"unlabelled": unlabelled, "model": model, "classes": None if classes == "auto" else classes}
+        given: dict[str, object] = {
+            "unlabelled": unlabelled,
+            "model": model,
+            "classes": None if classes == "auto" else classes,
+        }
         given |= {"truth": truth or None} | _changed(run, Run(device=run.device)) | _changed(stage, StageOne())
         _rediscover(again, output, known, images, edits, run.device, given, overwrite=overwrite, resume=resume)
         return
     if unlabelled is None or output is None:
         missing = "--unlabelled" if unlabelled is None else "--output"
         raise InputError(
-            f"{missing} is missing. Needed: images to search, and a folder for what is found (-o). See newfound discover "
-            "--help."
+            f"{missing} is missing. Needed: images to search, and a folder for what is found (-o). "
+            "See newfound discover --help."
         )
     from newfound.discovery.discover import discover as start
 
@@ -377,8 +381,8 @@ def benchmark(
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: how many
-            actions a simulated reviewer needs; continue: what its answers teach.
+        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: how
+            many actions a simulated reviewer needs; continue: what its answers teach.
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
         methods: the rows to make; default: the paper's, then controls.
@@ -450,9 +454,7 @@ def _continue(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tu
 
     with console.show_progress() as progress:
         path = continue_reviews(data, output, only=parts, seeds=seeds, progress=progress)
-    console.table(
-        table(read(path)), "Accuracy on images that nobody touched, before and after the run has learnt, in %"
-    )
+    console.table(table(read(path)), "Accuracy on images that nobody touched, before and after the run learns, in %")
     console.say(f"Results: {path}")
 
 

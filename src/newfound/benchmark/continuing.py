@@ -1,8 +1,8 @@
 """What answers are worth: a simulated reviewer stops now and then, and the run learns from what was said so far.
 
-Measured are the images that nobody has touched, before and after, each by the kind that its class is matched with: classes
-keep their numbers, so one matching, made before, serves both. Who has looked at an image and let it be has touched it too:
-it is likelier right than others. So this reviewer is in a hurry, and most images are never looked at.
+Measured are the images that nobody has touched, before and after, each by the kind that its class is matched with:
+classes keep their numbers, so one matching, made before, serves both. Who has looked at an image and let it be has
+touched it too: it is likelier right than others. So this reviewer is in a hurry, and most images are never looked at.
 """
 
 import json
@@ -145,7 +145,7 @@ def _add(path: Path, points: Sequence[dict[str, Any]]) -> None:
         "discovery": "--method kmeans --read-by k-means, number of classes estimated, one stage, efficientnet-lite0",
         "review": f"somebody in a hurry, who sees {ROW} typical and {ROW} doubtful images of a class at a time, splits "
         f"nothing, and to whom calling an image right is worth {CONFIRM} of putting one right",
-        "accuracy": "of images that nobody has looked at, by the kind that matches their class before the run has learnt",
+        "accuracy": "of images that nobody has looked at, by the kind that matches their class before the run learns",
         "command": "newfound benchmark continue",
         "versions": versions(),
     }
@@ -165,7 +165,7 @@ def table(results: dict[str, Any]) -> pd.DataFrame:
         gained = 100 * (some["after"] - some["before"])
         lines.append(
             {
-                "pile": ABOUT[name].partition(":")[0],
+                "pile": ABOUT[str(name)].partition(":")[0],
                 "actions": stop,
                 "images vouched for": f"{some['vouched'].mean():.0f} of {some['images'].mean():.0f}",
                 "untouched, before": spread(100 * some["before"], 1),

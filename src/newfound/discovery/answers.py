@@ -1,4 +1,4 @@
-"""What people's edits teach: which images are surely of a class, which of none, and which classes an image is not of."""
+"""What people's edits teach: which images are surely of a class, which of none, and which class an image is not of."""
 
 import itertools
 from collections.abc import Sequence

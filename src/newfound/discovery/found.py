@@ -78,8 +78,8 @@ class Found:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each cluster's class is called at first: known ones by their names, others new-1, new-2, …; or as the run
-        called them that this one goes on from.
+        """What each cluster's class is called at first: known ones by their names, others new-1, new-2, …; or as in the
+        run that this one goes on from.
         """
         if self.called:
             return self.called

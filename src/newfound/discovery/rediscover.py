@@ -36,7 +36,7 @@ REVIEW = "Look at its classes first (`newfound review`), and accept, move, merge
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What will be learnt. All that a person could have got wrong was looked at, but for what only reading images shows."""
+    """What will be learnt. All that a person could have got wrong was looked at, but what only reading images shows."""
 
     before: Discovery  # with the edits that teach
     answers: Answers
@@ -81,7 +81,7 @@ def rediscover(
         after = Discovery(found, plan.answers.decisions)
         changed = explain_changes(tabulate_changes(plan.before.classes, after.classes))
         log.info(f"What changed: {changed}.")
-        after = Discovery(replace(found, facts=found.facts | {"changed": changed}), plan.answers.decisions)
+        after = Discovery(replace(found, facts={**found.facts, "changed": changed}), plan.answers.decisions)
         if folder is not None and parallel.first():
             after.save(folder)
         if lesson.labelled is not None:
@@ -115,9 +115,9 @@ def plan_rediscovery(
     check_answers(told, said)
     settings = found.run if device is None else replace(found.run, device=device)
     labelled = None if known is None else list_known(found.model, known, looked_for=bool(found.known))
-    listing = images if isinstance(images, Images) else locate(found, images).listing
+    listing = images if isinstance(images, Images) else locate(found, images and Path(images)).listing
     check_same(found.listing, listing.listing)
-    kept = {"continue": None if isinstance(run, Discovery) else path_of(run), "known": path_of(known)}
+    kept: dict[str, Any] = {"continue": None if isinstance(run, Discovery) else path_of(run), "known": path_of(known)}
     kept |= {"images": path_of(images), "edits": len(said), "device": settings.device}
     return Plan(Discovery(found, said), told, settings, encoder_for(found, settings), listing, labelled, kept)
 
@@ -153,7 +153,8 @@ def list_known(model: Model, place: Source, *, looked_for: bool) -> Listing | Im
     check_model(model, labelled, StageOne())
     if not looked_for:
         raise InputError(
-            "The run looked for no known class (--no-mixed), so labelled images would change nothing. Leave --known out."
+            "The run looked for no known class (--no-mixed), so labelled images would change nothing. Leave --known "
+            "out."
         )
     return labelled
 
@@ -183,7 +184,7 @@ def _encode(plan: Plan, progress: Progress) -> Lesson:
 
 
 def next_place(run: Path) -> Path:
-    """Where the run that comes after this one goes, if nobody says where: run, run-2, run-3, …; the first that is free."""
+    """Where the run after this one goes, if nobody says where: run, run-2, run-3, …; the first that is free."""
     run = Path(run).expanduser().absolute()
     base, number = run.name, 2
     if match := re.fullmatch(r"(.+)-(\d+)", run.name):

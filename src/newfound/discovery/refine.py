@@ -181,7 +181,7 @@ def number_known(found: Found, now: Classes) -> dict[str, int]:
 
 
 def numbers_that_stay(lesson: Lesson) -> list[int]:
-    """The classes that go on, known ones first: those with images, and known ones of which it is known where they lie."""
+    """The classes that go on, known ones first: those with images, and known ones of which is known where they lie."""
     now, found = lesson.answers.classes, lesson.found
     able = found.model.classes if lesson.labelled is not None else found.model.recognisable
     placed = {number for name, number in number_known(found, now).items() if name in able}

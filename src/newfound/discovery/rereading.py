@@ -28,16 +28,15 @@ def reread(latents: Float[Tensor, "n dim"], present: Present) -> Clustering:
 
     The assignment is that of all images, in the order of the present classes, whose numbers so keep their meaning.
     """
-    classes, free = present.apart.shape[1], ~present.vouched
-    held = hold(latents, present)
-    found = warm_kmeans(latents[free], _begin(latents, present, held), held, present.apart[free])
-    assert len(found.centres) == classes
+    free, held = ~present.vouched, hold(latents, present)
+    sums, counts = hold(latents, present._replace(vouched=torch.ones_like(free)))
+    found = warm_kmeans(latents[free], sums / counts.clamp(min=1)[:, None], held, present.apart[free])
     return found._replace(assignment=present.assignment.masked_scatter(free, found.assignment))
 
 
 def reread_shifted(latents: Float[Tensor, "n dim"], present: Present, seed: int) -> Clustering:
-    """The same after mean shift over neighbours, which known classes' points take part in; centres are the means of what
-    was assigned to each, as it lay before.
+    """The same after mean shift over neighbours, which known classes' points take part in; centres are the means of
+    what was assigned to each, as it lay before.
     """
     known = present.known
     points = latents[:0] if known is None else known.points
@@ -61,10 +60,3 @@ def hold(latents: Float[Tensor, "n dim"], present: Present) -> ClassSums:
     sums, numbers = present.known.sums()
     more = classes - len(numbers)
     return ClassSums(held.sums + F.pad(sums, (0, 0, 0, more)), held.counts + F.pad(numbers, (0, more)))
-
-
-def _begin(latents: Float[Tensor, "n dim"], present: Present, held: ClassSums) -> Float[Tensor, "classes dim"]:
-    """Where each class begins: at the mean of its images and of what is held of it."""
-    everything = present._replace(vouched=torch.ones_like(present.vouched))
-    sums, counts = hold(latents, everything)
-    return sums / counts.clamp(min=1)[:, None]

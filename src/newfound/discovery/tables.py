@@ -102,7 +102,7 @@ def _judge(now: Classes, away: Float[Tensor, "m centres"], own: Int[Tensor, " m"
 
 
 def answer_images(now: Classes) -> Int[Tensor, " n"]:
-    """The number of each image's class, −1 where it is unsure, −2 where it was set aside: as tables and pages say it."""
+    """The number of each image's class, −1 where it is unsure, −2 where it was set aside: as tables say it."""
     return _answer(now, judge(now))
 
 
