@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from newfound.benchmark import claims, evidence, summary
+from newfound.benchmark import claims, continuing, evidence, summary
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -26,6 +26,7 @@ PAGES = (
     "docs/decisions/0008-counting-and-doubt.md",
     "docs/decisions/0009-swapped.md",
     "docs/guide.md",
+    "docs/review.md",
 )
 
 
@@ -177,6 +178,7 @@ TABLES = {
     "lines": trust,
     "clipart": lambda: shown("clipart"),
     "counting": lambda: shown("counting"),
+    "continue": lambda: continuing.markdown(ROOT / "results/continue.json"),
 }
 EVIDENCE = {
     "overview": evidence.overview,

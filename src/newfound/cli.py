@@ -226,6 +226,7 @@ def _rediscover(
         )
     _tell(found)
     before = Discovery.load(run)
+    before = Discovery(before.found, before.edits[:edits])
     console.table(tabulate_changes(before.classes, found.classes), f"What changed: {found.facts['changed']}")
     console.say(f"Report: {output / 'report.html'}. Go on: newfound review {output}")
 

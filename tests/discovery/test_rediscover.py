@@ -19,7 +19,6 @@ from newfound.functional.metrics import matching, right
 from newfound.networks.resnet import OWN
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
-from tests.encoders.features import embedded
 
 STAGE = StageOne(backbone="efficientnet-lite0", size=112, rehearse="no")
 RUN = Run(method="kmeans", read_by="k-means", device="cpu")
@@ -346,15 +345,3 @@ def test_words_that_cannot_be_are_refused(words, said, tmp_path):
     done = newfound("discover", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
-
-
-def test_images_of_features_that_say_nothing_of_scatter_leave_the_model_as_it_is():
-    from newfound.encoders.features import FeatureEncoder
-    from newfound.encoders.statistics import fit_statistics
-    from newfound.networks.pretrained import trunk
-
-    encoder = FeatureEncoder(trunk(size=64), "cpu")
-    images = embedded("scatter", range(4))
-    model = fit_statistics(images, encoder.backbone)
-    alone = images.pick(torch.tensor([0, 12, 24]))
-    assert encoder.learn_scatter(model, alone, torch.arange(3)) is model

@@ -1,7 +1,5 @@
 """k-means from given centres, some points held and some kept apart: laws, and the obvious slow loop."""
 
-import math
-
 import pytest
 import torch
 

@@ -117,9 +117,11 @@ def plan_rediscovery(
     labelled = None if known is None else list_known(found.model, known, looked_for=bool(found.known))
     listing = images if isinstance(images, Images) else locate(found, images and Path(images)).listing
     check_same(found.listing, listing.listing)
+    encoder = encoder_for(found, settings)
+    encoder.check_images([some for some in (listing, labelled) if isinstance(some, Images)])
     kept: dict[str, Any] = {"continue": None if isinstance(run, Discovery) else path_of(run), "known": path_of(known)}
     kept |= {"images": path_of(images), "edits": len(said), "device": settings.device}
-    return Plan(Discovery(found, said), told, settings, encoder_for(found, settings), listing, labelled, kept)
+    return Plan(Discovery(found, said), told, settings, encoder, listing, labelled, kept)
 
 
 def check_place(run: str | Path | Discovery, output: Path | str | None) -> None:

@@ -199,9 +199,11 @@ def stand_for_known(lesson: Lesson, learnt: Learnt, numbers: Sequence[int], unit
     points = known_points(lesson.encoder, learnt.model, theirs, unit=unit, seed=lesson.run.seed)
     names = learnt.model.recognisable if theirs is None else learnt.model.classes
     called = number_known(lesson.found, lesson.answers.classes)
-    places = torch.tensor([numbers.index(called[name]) for name in names])
-    counts = torch.zeros(len(numbers), dtype=torch.long).index_add_(0, places, points.counts)
-    return KnownPoints(points.points, places[points.labels], counts)
+    places = torch.tensor([numbers.index(called[name]) if name in called else -1 for name in names])
+    there = places >= 0  # not all that labelled images are of may have been looked for
+    counts = torch.zeros(len(numbers), dtype=torch.long).index_add_(0, places[there], points.counts[there])
+    seen = there[points.labels]
+    return KnownPoints(points.points[seen], places[points.labels[seen]], counts)
 
 
 def read_anew(lesson: Lesson, learnt: Learnt) -> tuple[list[int], Clusters]:

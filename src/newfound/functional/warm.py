@@ -1,7 +1,7 @@
 """k-means that goes on from classes somebody has looked at: some points are held, some may not join some clusters."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from newfound.functional.cluster import CHUNK, ClassSums, Clustering
@@ -27,24 +27,29 @@ def warm_kmeans(
     """
     if bool((barred := apart.all(1)).any()):
         raise ValueError(f"point {int(barred.nonzero()[0])} may join none of {len(centres)} clusters: leave it one")
-    assignment, before, steps = _assign(x, centres, apart, chunk), None, 0
+    (assignment, sums, counts), before, steps = _sweep(x, centres, apart, chunk), None, 0
     while steps < iterations and (before is None or not torch.equal(before, assignment)):
-        members = torch.zeros(len(x), len(centres), dtype=x.dtype).scatter_(1, assignment[:, None], 1)
-        counts = members.sum(0) + held.counts
-        total = members.T @ x + held.sums
-        centres = torch.where(counts[:, None] > 0, total / counts.clamp(min=1)[:, None], centres)
-        before, assignment, steps = assignment, _assign(x, centres, apart, chunk), steps + 1
+        total, size = sums + held.sums, counts + held.counts
+        centres = torch.where(size[:, None] > 0, total / size.clamp(min=1)[:, None], centres)
+        before, steps = assignment, steps + 1
+        assignment, sums, counts = _sweep(x, centres, apart, chunk)
     there = held.counts > 0
     strain = held.counts[there] * (centres[there] - held.sums[there] / held.counts[there, None]).square().sum(1)
     cost = (x - centres[assignment]).square().sum() + strain.sum()
     return Clustering(centres, assignment, cost.item(), steps)
 
 
-def _assign(x: Float[Tensor, "n d"], centres: Float[Tensor, "k d"], apart: Bool[Tensor, "n k"], chunk: int) -> Tensor:
-    """The nearest centre of those that each point may join."""
+def _sweep(
+    x: Float[Tensor, "n d"], centres: Float[Tensor, "k d"], apart: Bool[Tensor, "n k"], chunk: int
+) -> tuple[Int[Tensor, " n"], Float[Tensor, "k d"], Float[Tensor, " k"]]:
+    """The nearest centre of those that each point may join, and sum and number of the points of each."""
     rows = max(1, chunk // len(centres))
-    squares, nearest = centres.square().sum(1), []
+    squares, sums = centres.square().sum(1), torch.zeros_like(centres)
+    counts, assignments = torch.zeros_like(squares), [torch.zeros(0, dtype=torch.long)]
     for some, barred in zip(x.split(rows), apart.split(rows), strict=True):
-        score = torch.addmm(squares, some, centres.T, alpha=-2).masked_fill_(barred, torch.inf)
-        nearest.append(score.argmin(1))
-    return torch.cat(nearest) if nearest else torch.zeros(0, dtype=torch.long)
+        assignment = torch.addmm(squares, some, centres.T, alpha=-2).masked_fill_(barred, torch.inf).argmin(1)
+        members = some.new_zeros(len(some), len(centres)).scatter_(1, assignment[:, None], 1)
+        sums += members.T @ some
+        counts += members.sum(0)
+        assignments.append(assignment)
+    return torch.cat(assignments), sums, counts
