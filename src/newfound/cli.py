@@ -146,27 +146,41 @@ def discover(
         overwrite: replace a run that is already there.
         resume: go on where an interrupted run stopped.
     """
-    if again is not None:
-        given: dict[str, object] = {
-            "unlabelled": unlabelled,
-            "model": model,
-            "classes": None if classes == "auto" else classes,
-        }
-        given |= {"truth": truth or None} | _changed(run, Run(device=run.device)) | _changed(stage, StageOne())
-        _rediscover(again, output, known, images, edits, run.device, given, overwrite=overwrite, resume=resume)
+    number = None if classes == "auto" else classes
+    if again is None:
+        _discover(unlabelled, output, number, known, model, run, stage, truth=truth, overwrite=overwrite, resume=resume)
         return
+    given: dict[str, object] = {"unlabelled": unlabelled, "model": model, "classes": number, "truth": truth or None}
+    given |= _changed(run, Run(device=run.device)) | _changed(stage, StageOne())
+    _rediscover(again, output, known, images, edits, run.device, given, overwrite=overwrite, resume=resume)
+
+
+def _discover(
+    unlabelled: Path | None,
+    output: Path | None,
+    classes: int | None,
+    known: Path | None,
+    model: Path | None,
+    run: Run,
+    stage: StageOne,
+    *,
+    truth: bool,
+    overwrite: bool,
+    resume: bool,
+) -> None:
+    """Begin a discovery."""
+    from newfound.discovery.discover import discover as start
+
     if unlabelled is None or output is None:
         missing = "--unlabelled" if unlabelled is None else "--output"
         raise InputError(
             f"{missing} is missing. Needed: images to search, and a folder for what is found (-o). "
             "See newfound discover --help."
         )
-    from newfound.discovery.discover import discover as start
-
     with console.show_progress() as progress:
         found = start(
             unlabelled=unlabelled,
-            classes=None if classes == "auto" else classes,
+            classes=classes,
             known=known,
             model=model,
             output=output,
@@ -394,14 +408,9 @@ def benchmark(
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
     """
-    if stages == "evidence":
-        _evidence(data, output, parts, seeds)
-        return
-    if stages == "review":
-        _review(data, output, parts, seeds)
-        return
-    if stages == "continue":
-        _continue(data, output, parts, seeds)
+    others = {"evidence": _evidence, "review": _review, "continue": _continue}
+    if stages in others:
+        others[stages](data, output, parts, seeds)
         return
 
     from newfound.benchmark.run import benchmark as run
