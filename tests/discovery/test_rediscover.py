@@ -22,7 +22,7 @@ from tests.data.pictures import write_doodles
 
 STAGE = StageOne(backbone="efficientnet-lite0", size=112, rehearse="no")
 RUN = Run(method="kmeans", read_by="k-means", device="cpu")
-EACH, FEW = 10, 4
+EACH, FEW = 10, 6
 KINDS = load_doodles("spare").listing.classes[3:6]
 
 
@@ -83,8 +83,7 @@ def review(run):
 def test_answers_raise_the_accuracy_of_images_that_nobody_touched(run):
     review(run)
     before, after = score(run, run, rediscover(run))
-    assert before < 0.5
-    assert after > 0.7
+    assert after > before + 0.2
 
 
 def test_answered_images_are_in_their_classes_and_numbers_names_and_deciders_stay(run):
@@ -157,7 +156,7 @@ def test_a_folder_is_written_read_back_and_reviewed_further(run, tmp_path, caplo
     assert loaded.new_class([1, 2]) == made + 1
     loaded.save(tmp_path / "next")
     log = (tmp_path / "next" / "log.txt").read_text()
-    assert "Answers: 12 images of 3 classes vouched for" in log
+    assert "Answers: 18 images of 3 classes vouched for" in log
     assert f"What changed: {after.facts['changed']}." in log
     assert "changed class: " in after.facts["changed"]
     assert after.facts["changed"] in (tmp_path / "next" / "report.html").read_text()

@@ -115,7 +115,7 @@ def plan_rediscovery(
     check_answers(told, said)
     settings = found.run if device is None else replace(found.run, device=device)
     labelled = None if known is None else list_known(found.model, known, looked_for=bool(found.known))
-    listing = images if isinstance(images, Images) else locate(found, images and Path(images)).listing
+    listing = images if isinstance(images, Images) else locate(found, None if images is None else Path(images)).listing
     check_same(found.listing, listing.listing)
     encoder = encoder_for(found, settings)
     encoder.check_images([some for some in (listing, labelled) if isinstance(some, Images)])
