@@ -50,6 +50,16 @@ def test_images_that_were_accepted_moved_or_made_a_class_of_are_vouched_for_and_
     assert not found.restructured
 
 
+def test_who_moves_a_class_whole_speaks_of_the_class_and_vouches_for_no_image(run):
+    run.move(run.classes.rows(SECOND).tolist(), FIRST)
+    found = told(run)
+    assert not found.vouched.any()
+    assert (pairs(found), found.decisions) == (set(), ())
+    assert not len(found.classes.rows(SECOND))
+    run.new_class(run.classes.rows(THIRD).tolist())  # of a class of its own somebody has picked each
+    assert told(run).vouched.any()
+
+
 def test_who_moves_an_image_out_of_a_class_says_that_it_is_not_of_it(run):
     run.move([20, 21], FIRST)
     assert pairs(told(run)) == {(20, SECOND), (21, SECOND)}

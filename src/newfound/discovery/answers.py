@@ -19,7 +19,8 @@ class Answers:
 
     Somebody vouches for an image by accepting it, or by moving it to a class or into one of its own: it is surely of
     the class that it is of now, whatever was merged or split since. A name is given to a class, not to its images, and
-    merging or splitting classes says nothing of each of their images; so these vouch for none.
+    merging or splitting classes, or moving all images of a class at once, says nothing of each of their images; so
+    these vouch for none.
     """
 
     classes: Classes  # the present ones
@@ -68,8 +69,9 @@ def answers(found: Found, edits: Sequence[Edit]) -> Answers:
     held = standing(edits)
     for edit in held:
         after = apply(now, edit)
+        said = [row for row in edit.rows if row not in _move_whole(now, edit)]
         if edit.action == "move":
-            _keep_apart(apart, edit.rows, now.assignment)
+            _keep_apart(apart, said, now.assignment)
         elif edit.action == "split":
             parts = dict(zip((edit.classes[0], *edit.made), edit.parts, strict=True))
             for number, other in itertools.permutations(parts, 2):
@@ -79,7 +81,7 @@ def answers(found: Found, edits: Sequence[Edit]) -> Answers:
             for barred in [apart.pop(other) for other in others if other in apart]:
                 apart[into] = apart[into] | barred if into in apart else barred
         if edit.action in ("move", "accept", "set aside"):
-            decided |= dict.fromkeys(edit.rows, edit)
+            decided |= dict.fromkeys(said, edit)
         now = after
     now = replace(now, used=max([now.used, *itertools.chain.from_iterable(edit.made for edit in edits)]))
     vouched = torch.zeros(len(found), dtype=torch.bool)
@@ -92,6 +94,16 @@ def answers(found: Found, edits: Sequence[Edit]) -> Answers:
         any(edit.action in ("merge", "split") for edit in held),
         _decisions(now, held, decided),
     )
+
+
+def _move_whole(now: Classes, edit: Edit) -> set[int]:
+    """Images of classes that are moved whole into another: that is said of the class, as merging is."""
+    if edit.action != "move" or not edit.classes:
+        return set()
+    rows = torch.tensor(edit.rows)
+    of, counts = now.assignment[rows[~now.aside[rows]]].unique(return_counts=True)
+    whole = [int(n) for n, count in zip(of, counts, strict=True) if 1 < count == len(now.rows(int(n)))]
+    return {row for row in edit.rows if not now.aside[row] and int(now.assignment[row]) in whole}
 
 
 def _keep_apart(apart: dict[int, Tensor], rows: Sequence[int], of: Int[Tensor, " n"]) -> None:
