@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from newfound.benchmark import claims, evidence, reviewing, summary
+from newfound.benchmark import claims, continuing, evidence, reviewing, summary
 from newfound.report.curves import draw_curves
 from newfound.report.drawings import save
 
@@ -30,6 +30,7 @@ PAGES = (
     "docs/decisions/0009-swapped.md",
     "docs/guide.md",
     "docs/robot.md",
+    "docs/review.md",
 )
 
 
@@ -182,6 +183,7 @@ TABLES = {
     "clipart": lambda: shown("clipart"),
     "counting": lambda: shown("counting"),
     "robot": lambda: shown("robot"),
+    "continue": lambda: continuing.markdown(ROOT / "results/continue.json"),
 }
 EVIDENCE = {
     "overview": evidence.overview,

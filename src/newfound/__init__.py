@@ -27,6 +27,7 @@ _PUBLIC = {
     "arrays": "newfound.data.pixels",
     "discover": "newfound.discovery.discover",
     "pretrain": "newfound.discovery.discover",
+    "rediscover": "newfound.discovery.rediscover",
     "watch": "newfound.discovery.watch",
 }
 

@@ -6,6 +6,7 @@ Long, for each stands here with its help, and little else.
 import shlex
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -112,8 +113,11 @@ def pretrain(
 @app.command
 def discover(
     *,
-    unlabelled: Path,
-    output: Folder,
+    unlabelled: Path | None = None,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    again: Annotated[Path | None, Parameter(name="--continue")] = None,
+    images: Annotated[Path | None, Parameter(show=False)] = None,
+    edits: Annotated[int | None, Parameter(show=False)] = None,
     classes: Annotated[Literal["auto"] | int, Parameter(show_choices=False)] = "auto",
     known: Path | None = None,
     model: Path | None = None,
@@ -123,14 +127,18 @@ def discover(
     overwrite: Flag = False,
     resume: Flag = False,
 ) -> None:
-    """Find the classes among unlabelled images.
+    """Find the classes among unlabelled images, or go on from a reviewed run.
 
     newfound discover --known photos/known --unlabelled photos/new -o run/
     newfound discover --model model/ --unlabelled photos/new --classes 5 -o run/
+    newfound discover --continue run/ -o run2/
 
     Args:
         unlabelled: folder of images, or a list (CSV, COCO).
         output: the run folder to write.
+        again: a reviewed run to learn from, instead.
+        images: where that run's images are now, if they have moved.
+        edits: how many of its edits count; default: all.
         classes: new classes; auto: estimated.
         known: labelled images, one folder per class; or a list.
         model: what newfound pretrain wrote, instead of --known.
@@ -138,12 +146,41 @@ def discover(
         overwrite: replace a run that is already there.
         resume: go on where an interrupted run stopped.
     """
+    number = None if classes == "auto" else classes
+    if again is None:
+        _discover(unlabelled, output, number, known, model, run, stage, truth=truth, overwrite=overwrite, resume=resume)
+        return
+    given: dict[str, object] = {"unlabelled": unlabelled, "model": model, "classes": number, "truth": truth or None}
+    given |= _changed(run, Run(device=run.device)) | _changed(stage, StageOne())
+    _rediscover(again, output, known, images, edits, run.device, given, overwrite=overwrite, resume=resume)
+
+
+def _discover(
+    unlabelled: Path | None,
+    output: Path | None,
+    classes: int | None,
+    known: Path | None,
+    model: Path | None,
+    run: Run,
+    stage: StageOne,
+    *,
+    truth: bool,
+    overwrite: bool,
+    resume: bool,
+) -> None:
+    """Begin a discovery."""
     from newfound.discovery.discover import discover as start
 
+    if unlabelled is None or output is None:
+        missing = "--unlabelled" if unlabelled is None else "--output"
+        raise InputError(
+            f"{missing} is missing. Needed: images to search, and a folder for what is found (-o). "
+            "See newfound discover --help."
+        )
     with console.show_progress() as progress:
         found = start(
             unlabelled=unlabelled,
-            classes=None if classes == "auto" else classes,
+            classes=classes,
             known=known,
             model=model,
             output=output,
@@ -157,6 +194,55 @@ def discover(
         )
     _tell(found)
     console.say(f"Report: {output / 'report.html'}")
+
+
+def _changed(settings: Run | StageOne, default: Run | StageOne) -> dict[str, object]:
+    """The settings that are not as by default."""
+    return {name: value for name, value in vars(settings).items() if value != vars(default)[name]}
+
+
+def _rediscover(
+    run: Path,
+    output: Path | None,
+    known: Path | None,
+    images: Path | None,
+    edits: int | None,
+    device: str,
+    given: Mapping[str, object],
+    *,
+    overwrite: bool,
+    resume: bool,
+) -> None:
+    """Go on from a reviewed run. What that run has settled is refused, where it is `given`."""
+    from newfound.discovery.changes import tabulate_changes
+    from newfound.discovery.rediscover import next_place, rediscover
+    from newfound.discovery.result import Discovery
+
+    if more := sorted(f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None):
+        raise InputError(
+            f"--continue goes on as the run was made, so {', '.join(more)} would change nothing. Leave it out."
+        )
+    if output is None and (overwrite or resume):
+        raise InputError("--overwrite and --resume are of a folder. Say which (-o).")
+    output = next_place(run) if output is None else output
+    with console.show_progress() as progress:
+        found = rediscover(
+            run,
+            output=output,
+            known=known,
+            images=images,
+            device=None if device == "auto" else device,
+            edits=edits,
+            overwrite=overwrite,
+            resume=resume,
+            progress=progress,
+            command=_command(),
+        )
+    _tell(found)
+    before = Discovery.load(run)
+    before = Discovery(before.found, before.edits[:edits])
+    console.table(tabulate_changes(before.classes, found.classes), f"What changed: {found.facts['changed']}")
+    console.say(f"Report: {output / 'report.html'}. Go on: newfound review {output}")
 
 
 def _tell(found: "Discovery") -> None:
@@ -366,7 +452,7 @@ def benchmark(
 
     Args:
         stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: actions
-            that a simulated reviewer needs.
+            that a simulated reviewer needs; continue: what its answers teach.
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
         methods: the rows to make; default: the paper's, then controls.
@@ -377,11 +463,9 @@ def benchmark(
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
     """
-    if stages == "evidence":
-        _evidence(data, output, parts, seeds)
-        return
-    if stages == "review":
-        _review(data, output, parts, seeds)
+    others = {"evidence": _evidence, "review": _review, "continue": _continue}
+    if stages in others:
+        others[stages](data, output, parts, seeds)
         return
 
     from newfound.benchmark.run import benchmark as run
@@ -426,6 +510,17 @@ def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tupl
     for path in paths:
         console.table(table(read(path)), f"{ABOUT[path.stem.removeprefix('review-')]}. Actions per 1000 images to 95 %")
         console.say(f"Results: {path}")
+
+
+def _continue(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
+    """What the simulated reviewer's answers are worth to images that nobody touched."""
+    from newfound.benchmark.continuing import continue_reviews, table
+    from newfound.benchmark.reviewing import read
+
+    with console.show_progress() as progress:
+        path = continue_reviews(data, output, only=parts, seeds=seeds, progress=progress)
+    console.table(table(read(path)), "Accuracy on images that nobody touched, before and after the run learns, in %")
+    console.say(f"Results: {path}")
 
 
 @app.command

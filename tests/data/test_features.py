@@ -37,6 +37,16 @@ def test_content_hashes_are_equal_where_images_are():
     assert embedded([7, 2, 2]).content_hashes() == (b"key 7", b"key 2", b"key 2")
 
 
+def test_some_images_can_be_picked_and_a_discovery_set_be_labelled_anew():
+    some = embedded([7, 2, 5]).pick(torch.tensor([2, 0]))
+    assert (some.listing.names, some.keys) == (("5.png", "7.png"), (b"key 5", b"key 7"))
+    assert torch.equal(some.features(), RECORDS[[5, 7], 0].float())
+    data = some.discovery_set(None)
+    again = data.relabel(torch.tensor([-1, 3]))
+    assert (again.labels.tolist(), data.labels.tolist()) == ([-1, 3], [-1, -1])
+    assert torch.equal(torch.cat([*again.plain(torch.arange(2))]), torch.cat([*data.plain(torch.arange(2))]))
+
+
 def test_unlabelled_images_alone_are_seen_at_their_places_and_unlabelled_whatever_is_known_of_them():
     data = embedded([7, 2, 5], labels=[0, 1, 1]).discovery_set(None)
     assert data.labels.tolist() == [-1, -1, -1]

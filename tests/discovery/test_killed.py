@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from newfound import discover, files, pretrain
+from newfound import Discovery, discover, files, pretrain, rediscover
 from newfound.cli import predict
 from newfound.discovery import result
 from newfound.discovery.settings import Run, StageOne
@@ -64,6 +64,13 @@ def place(tmp_path_factory):
         files.write_tensors(root / "net.safetensors", network.state_dict())
         pretrain(root / "known", output=root / "model", stage=OURS, device="cpu")
         discover(unlabelled=root / "new", model=root / "model", classes=2, run=RUN, output=root / "run")
+        reviewed = Discovery.load(root / "run", by="Ana")
+        reviewed.accept(
+            reviewed.classes.numbers[-1], images=reviewed.classes.rows(reviewed.classes.numbers[-1])[:2].tolist()
+        )
+        reviewed.move([0, 1, 2], reviewed.classes.numbers[-2])
+        reviewed.set_aside([5])
+        reviewed.save(root / "reviewed")
         yield root
 
 
@@ -84,6 +91,7 @@ COMMANDS = {
         stage=StageOne(weights=str(at / "net.safetensors"), **THEIRS),
         **how,
     ),
+    "discover with answers": lambda at, how: rediscover(at / "reviewed", command="same", **how),
     "discover and count": lambda at, how: discover(unlabelled=at / "new", model=at / "model", run=RUN, **how),
 }
 

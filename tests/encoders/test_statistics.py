@@ -7,7 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from newfound.encoders.pretend import fit_calibration
-from newfound.encoders.statistics import add_head, fit_statistics, new_adapter, refit_axes, unsupervised_model
+from newfound.encoders.statistics import (
+    add_head,
+    fit_statistics,
+    new_adapter,
+    pool_scatter,
+    refit_axes,
+    unsupervised_model,
+)
 from newfound.functional.axes import FEW, moments, power_normalised
 from newfound.functional.calibration import log_margin, novelty_score, probability
 from newfound.functional.cluster import semi_supervised_kmeans
@@ -46,6 +53,38 @@ def test_means_and_spread_are_those_of_the_tempered_features(measured):
             rest += torch.outer(row, row)
     torch.testing.assert_close(statistics.within_covariance.double(), rest / (len(x) - CLASSES), atol=1e-8, rtol=1e-3)
     assert statistics.counts.tolist() == [EACH] * CLASSES
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_scatter_is_pooled_as_if_all_images_were_at_hand(measured, lite, known):
+    theirs, others = embedded("known"), embedded("answered", (5, 6), 7)
+    model = measured if known else unsupervised_model(others, lite)
+    sets = [(theirs, theirs.listing.labels)] * known + [(others, 9 - others.listing.labels)]
+    rest, freedom = torch.zeros(1280, 1280, dtype=torch.float64), 0
+    for images, labels in sets:
+        x = power_normalised(images.features()).double()
+        for label in labels.unique():
+            members = x[labels == label]
+            freedom += len(members) - 1
+            for row in members - members.mean(0):
+                rest += torch.outer(row, row)
+    pooled = pool_scatter(model, others, 9 - others.listing.labels).pretrained.statistics
+    torch.testing.assert_close(pooled.within_covariance.double(), rest / freedom, atol=1e-8, rtol=1e-3)
+    assert len(pooled.means) == len(pooled.counts) == len(model.classes)
+
+
+def test_a_model_that_knows_no_class_is_whitened_by_what_answers_say(lite):
+    others = embedded("answered", (5, 6), 7)
+    taught = pool_scatter(unsupervised_model(others, lite), others, others.listing.labels)
+    aimed = refit_axes(taught, others)
+    assert (aimed.classes, aimed.head, aimed.known) == ((), None, None)
+    assert not torch.equal(aimed.backbone.matrix, unsupervised_model(others, lite).backbone.matrix)
+
+
+def test_images_of_which_no_two_share_a_class_say_nothing_of_scatter(measured):
+    alone = embedded("known").pick(torch.tensor([0, 12, 24]))
+    assert pool_scatter(measured, alone, torch.arange(3)) is measured
+    assert pool_scatter(measured, alone.pick(torch.arange(0)), torch.arange(0)) is measured
 
 
 def test_a_class_of_few_images_has_no_mean(lite):

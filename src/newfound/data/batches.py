@@ -23,6 +23,10 @@ class Dataset(ABC):
     ) -> list[Tensor]:
         """Some of it in one view a kind; a row of uniform numbers decides how each image is seen."""
 
+    @abstractmethod
+    def relabel(self, labels: Int[Tensor, " n"]) -> "Dataset":
+        """The same images with other labels."""
+
     def __len__(self) -> int:
         return len(self.labels)
 

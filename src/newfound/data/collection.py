@@ -25,6 +25,9 @@ class Collection(Protocol):
     def coloured(self) -> bool:
         """Whether views may change their colours."""
 
+    def pick(self, rows: Int[Tensor, " rows"]) -> "Collection":
+        """Some of the images, in the order of `rows`."""
+
     def content_hashes(self) -> Sequence[bytes]:
         """For each something that is equal where the images are."""
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -54,6 +54,11 @@ class FeatureImages:
     def coloured(self) -> bool:
         """No: views were drawn when the network looked."""
         return False
+
+    def pick(self, rows: Int[Tensor, " rows"]) -> "FeatureImages":
+        """Some of the images, in the order of `rows`."""
+        keys = tuple(self.keys[row] for row in rows.tolist())
+        return FeatureImages(self.listing.pick(rows), self.records, self.places[rows], keys)
 
     def content_hashes(self) -> tuple[bytes, ...]:
         """The keys."""
@@ -123,6 +128,10 @@ class FeatureDataset(Dataset):
     maps: Float[Tensor, "all views *map"]
     labels: Int[Tensor, " n"]
     rows: Int[Tensor, " n"]  # where in `maps` each image is
+
+    def relabel(self, labels: Int[Tensor, " n"]) -> "FeatureDataset":
+        """The same images with other labels."""
+        return replace(self, labels=labels)
 
     def look(
         self, rows: Int[Tensor, " m"], kinds: tuple[str, ...], draws: list[Tensor], device: torch.device

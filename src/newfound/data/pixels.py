@@ -106,6 +106,10 @@ class PixelDataset(Dataset):
     pixels: UInt8[Tensor, "n channels height width"]
     labels: Int[Tensor, " n"]
 
+    def relabel(self, labels: Int[Tensor, " n"]) -> "PixelDataset":
+        """The same images with other labels."""
+        return replace(self, labels=labels)
+
     def look(
         self, rows: Int[Tensor, " m"], kinds: tuple[str, ...], draws: list[Tensor], device: torch.device
     ) -> list[Tensor]:

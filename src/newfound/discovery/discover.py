@@ -101,7 +101,7 @@ def discover(
     )
     refuse(output, "discover", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
-        return _restore(done)
+        return restore(done)
     eyes = Eyes(plan.encoder, plan.stage, None)
     if plan.model is None and plan.labelled is not None:
         eyes = choose_eyes(plan.encoder, plan.stage, plan.labelled, plan.run.seed, plan.run.device, progress)
@@ -177,7 +177,7 @@ def _carry_out(
     )
 
 
-def _restore(folder: Path) -> Discovery:
+def restore(folder: Path) -> Discovery:
     """A run that is finished already; what people read of it is written, where it was not yet."""
     discovery = Discovery.load(folder)
     if parallel.first() and not all((folder / name).is_file() for name in (ASSIGNMENTS, CLASSES, REPORT)):

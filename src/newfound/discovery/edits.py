@@ -171,7 +171,7 @@ def begin(found: Found) -> Classes:
         owners=numbers,
         sizes=sizes,
         own=assignment,
-        used=max(found.numbers),
+        used=max(found.used, *found.numbers),
     )
 
 

@@ -132,6 +132,7 @@ def _measure(
             new=classes,
             known=len(recognised),
         ),
+        run=run,
     )
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound.data.listing import Listing, describe_box
+from newfound.discovery.settings import Run
 from newfound.encoders.known import compare
 from newfound.functional.calibration import Calibration, leave_one_out, reach
 from newfound.functional.counting import Count
@@ -80,6 +81,9 @@ class Found:
     moments: tuple[Moment, Moment] | None = None  # before and after training, for figures
     comparison: tuple[Compared, ...] = ()  # other methods on the same images
     facts: Mapping[str, str] = field(default_factory=dict)  # how it was made, for people
+    run: Run | None = None  # the settings it was made with; None: an older newfound made it
+    called: tuple[str, ...] = ()  # what each cluster's class is called at first; left out: known names, new-1, new-2, …
+    used: int = 0  # the largest number that a class had in runs before this one
 
     def __post_init__(self) -> None:
         if not self.numbers:
@@ -90,7 +94,11 @@ class Found:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each cluster's class is called at first: known ones by their names, others new-1, new-2, …"""
+        """What each cluster's class is called at first: known ones by their names, others new-1, new-2, …; or as in the
+        run that this one goes on from.
+        """
+        if self.called:
+            return self.called
         free = (name for i in itertools.count(1) if (name := f"new-{i}") not in self.model.classes)
         return (*self.known, *itertools.islice(free, len(self.numbers) - len(self.known)))
 

@@ -278,6 +278,21 @@ def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settle
             log.info(f"No rehearsal: {why}. What nobody chose is as by default.")
         return Settled(asked.suited(default.method), default, f"none: {why}" if why else "")
 
+    way = choose_way(found, encoder, asked)
+    run = asked.suited(way.method)
+    run = replace(run, read_by=way.reading) if run.read_by == AUTO else run
+    way = way._replace(method=run.method, reading=run.read_by)
+    for line in describe(found, way):
+        log.info(line)
+    expected = expect_of(found, way, mixed=asked.mixed)
+    return Settled(run, way, "; ".join(describe(found, way)), expected)
+
+
+def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:
+    """The best of what a rehearsal tried that fits what was asked for; what is done by default, where there is none."""
+    if found is None or not found.trials:
+        return default_way(encoder)
+
     def allowed(way: Way) -> bool:
         trains = asked.epochs is not None or asked.rate is not None
         return (
@@ -286,14 +301,7 @@ def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settle
             and not (trains and asked.method == AUTO and way.method == "kmeans")
         )
 
-    way = choose(found.trials, plain_way(encoder.name), allowed)
-    run = asked.suited(way.method)
-    run = replace(run, read_by=way.reading) if run.read_by == AUTO else run
-    way = way._replace(method=run.method, reading=run.read_by)
-    for line in describe(found, way):
-        log.info(line)
-    expected = expect_of(found, way, mixed=asked.mixed)
-    return Settled(run, way, "; ".join(describe(found, way)), expected)
+    return choose(found.trials, plain_way(encoder.name), allowed)
 
 
 def expect_of(found: Rehearsal, way: Way, *, mixed: bool) -> Expected | None:

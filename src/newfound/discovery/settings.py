@@ -31,7 +31,7 @@ class StageOne:
     """How the known classes are learnt."""
 
     pretrain_epochs: int = 20
-    """small-resnet-18's passes over labelled images."""
+    """small-resnet-18's passes over them."""
     pretrain_rate: float = 0.2
     """small-resnet-18's peak learning rate."""
     backbone: str = "auto"
@@ -71,7 +71,7 @@ class Run:
     read_by: str = AUTO
     """k-means or mean-shift."""
     count_by: str = AGREEMENT
-    """How classes are counted: agreement, gcd or dtc."""
+    """Count by agreement, gcd or dtc."""
     mixed: bool = True
     """Images may be of known classes too."""
     unsure: float | None = None

@@ -10,7 +10,7 @@ import math
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +23,7 @@ from newfound.data.listing import Listing
 from newfound.discovery.edits import Classes, Edit, classes
 from newfound.discovery.found import Clusters, Compared, Fit, Found
 from newfound.discovery.journal import EDITS, read_edits
+from newfound.discovery.settings import Run
 from newfound.discovery.tables import (
     format_csv,
     measure,
@@ -37,6 +38,7 @@ from newfound.functional.calibration import Calibration
 from newfound.functional.counting import Candidate, Count, Criterion
 from newfound.networks.model import Model
 from newfound.schema import (
+    MOST,
     Axes,
     check_tensors,
     damaged,
@@ -68,6 +70,22 @@ MEND = "Copy the run again, or make it anew with `newfound discover`."
 
 CHANCE = row(number(), number())  # of a Logistic
 CANDIDATE = row(whole(), maybe(number()), maybe(number()), maybe(number()))
+SETTINGS = record(
+    {
+        "method": text,
+        "epochs": maybe(whole()),
+        "rate": maybe(number(0)),
+        "batch": whole(),
+        "read_by": text,
+        "count_by": text,
+        "mixed": flag,
+        "unsure": maybe(number(0, 1)),
+        "seed": whole(-MOST),
+        "device": text,
+    }
+)
+"""How a run was made: `Run`."""
+
 PLAIN = record(
     {
         "root": maybe(text),
@@ -86,6 +104,9 @@ PLAIN = record(
         "duplicates": table(whole()),
         "comparison": each(row(text, number(0, 1), number(0, 1))),
         "facts": table(text),
+        "run": maybe(SETTINGS),
+        "called": each(text, distinct=True),
+        "used": whole(),
         "count": maybe(
             record(
                 {
@@ -100,7 +121,7 @@ PLAIN = record(
             )
         ),
     },
-    optional=("root from here", "count"),
+    optional=("root from here", "count", "run", "called", "used"),
 )
 """What `discovery.json` holds."""
 
@@ -211,6 +232,8 @@ def _check(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
             needs(len(about[name]) == images, name, f"of {len(about[name])} images", str(images))
         ours = known <= clusters and {*about["known"]} <= {*model.classes}
         needs(ours, "known", about["known"], "some of the model's classes, one cluster each")
+        called = about.get("called", ())
+        needs(len(called) in (0, clusters), "called", f"{len(called)} names", f"{clusters}, one for each cluster")
         for one, other in about["duplicates"].items():
             fits = one.isascii() and one.isdecimal() and len(one) < 16 and int(one) != other
             needs(fits and max(int(one), other) < images, "duplicates", f"{one}: {other}", f"rows below {images}")
@@ -249,7 +272,10 @@ def _plain(found: Found, folder: Path) -> dict[str, Any]:
         "comparison": found.comparison,
         "facts": dict(found.facts),
         "scores": measure(classes(found)),  # for readers of the file; they follow from the truth
+        "run": None if found.run is None else asdict(found.run),
     }
+    if found.called:
+        about |= {"called": found.called, "used": found.used}
     if found.count is not None:  # JSON knows no NaN
         curve = [[None if seen != seen else seen for seen in tried] for tried in found.count.curve]
         about["count"] = found.count._asdict() | {"curve": curve}
@@ -291,7 +317,20 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         moments=None if trace is None else (trace.before, trace.after),
         comparison=tuple(itertools.starmap(Compared, about["comparison"])),
         facts=about["facts"],
+        run=_run(about.get("run"), folder),
+        called=tuple(about.get("called", ())),
+        used=about.get("used", 0),
     )
+
+
+def _run(about: dict[str, Any] | None, folder: Path) -> Run | None:
+    """The settings, by the names that they have now."""
+    if about is None:
+        return None
+    try:
+        return Run(**{field.name: about[field.name] for field in fields(Run)})
+    except InputError as error:
+        raise damaged(folder / DISCOVERY, error, MEND) from error
 
 
 def _count(about: dict[str, Any] | None) -> Count | None:

@@ -125,6 +125,11 @@ def _judge(
     return Judged(guess, confidence, newness, outlier, away.gather(1, own[:, None])[:, 0])
 
 
+def answer_images(now: Classes) -> Int[Tensor, " n"]:
+    """The number of each image's class, −1 where it is unsure, −2 where it was set aside: as tables say it."""
+    return _answer(now, judge(now))
+
+
 def tabulate_assignments(now: Classes) -> pd.DataFrame:
     """One row per image: path, class and its number (unsure and −1 where it is of none for sure, set aside and −2,
     outlier and −3 where it fits none), kind, confidence, probability that it is new, and that it is an outlier,

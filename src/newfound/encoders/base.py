@@ -129,6 +129,9 @@ class Encoder(Protocol[Seen]):
     def aim(self, model: Model | None, unlabelled: Seen, labelled: Seen | None, seed: int) -> Model:
         """The model made ready for the images at hand; None: of one that knows nothing."""
 
+    def learn_scatter(self, model: Model, images: Seen, labels: Int[Tensor, " n"]) -> Model:
+        """The model with what images of these classes say of how far images of one class lie apart."""
+
     def aim_for_counting(
         self, model: Model, unlabelled: Seen, labelled: Seen | None, seed: int
     ) -> tuple[Model, Float[Tensor, "dim dim"]]:

@@ -22,6 +22,7 @@ from newfound.encoders.statistics import (
     fit_statistics,
     place_features,
     place_means,
+    pool_scatter,
     refit_axes,
     sample_features,
     unsupervised_model,
@@ -137,6 +138,10 @@ class FeatureEncoder:
         if model is None:
             return unsupervised_model(unlabelled, self.backbone, seed)
         return refit_axes(model, unlabelled, labelled, seed, self.shrink)
+
+    def learn_scatter(self, model: Model, images: FeatureImages, labels: Int[Tensor, " n"]) -> Model:
+        """With the within-class covariance, which whitens, of known classes and of these together."""
+        return pool_scatter(model, images, labels)
 
     def aim_for_counting(
         self, model: Model, unlabelled: FeatureImages, labelled: FeatureImages | None, seed: int

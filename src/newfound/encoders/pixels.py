@@ -135,6 +135,10 @@ class PixelEncoder:
         assert model is not None  # it has labelled images to learn from: `choose_encoder` refuses to go without
         return model
 
+    def learn_scatter(self, model: Model, images: Images, labels: Int[Tensor, " n"]) -> Model:
+        """The model as it is: it learns from such images while it trains."""
+        return model
+
     def aim_for_counting(
         self, model: Model, unlabelled: Images, labelled: Images | None, seed: int
     ) -> tuple[Model, Float[Tensor, "dim dim"]]:

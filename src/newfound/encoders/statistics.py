@@ -25,6 +25,7 @@ from newfound.functional.axes import (
     power_normalised,
     together,
 )
+from newfound.functional.geometry import covariance, means
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.networks.pretrained import PretrainedBackbone
@@ -77,7 +78,30 @@ def refit_axes(
         seen = together(seen, moments(power_normalised(labelled.features())))
     elif counts.any():
         seen = together(seen, class_moments(centres, counts.to(centres), within_covariance))
-    return add_head(model, new_adapter(seen, within_covariance, seed, shrink), statistics)
+    adapter = new_adapter(seen, within_covariance, seed, shrink)
+    return add_head(model, adapter, statistics) if model.classes else replace(model, backbone=adapter)
+
+
+def pool_scatter(model: Model, images: FeatureImages, labels: Int[Tensor, " n"]) -> Model:
+    """The model with the within-class covariance of its known classes and of images of others, or of the same.
+
+        S ← ((n − c) S + Σ_i (x_i − μ_y(i)) (x_i − μ_y(i))ᵀ) / (n − c + m − d)
+
+    n and c are the images and the classes that are known, m and d those at hand.
+    """
+    _, (backbone, statistics) = parts(model)
+    x, labels = power_normalised(images.features()), labels.unique(return_inverse=True)[1]
+    classes = int(labels.max()) + 1 if len(labels) else 0
+    if (more := len(labels) - classes) < 1:
+        return model
+    theirs = covariance(x, labels, means(x, labels, classes)[0])
+    if statistics is None:
+        statistics = Statistics(x.new_zeros(0, x.shape[1]), theirs, torch.zeros(0, dtype=torch.long))
+    else:
+        before = int(statistics.counts.sum() - (statistics.counts > 0).sum())
+        pooled = (before * statistics.within_covariance + more * theirs) / (before + more)
+        statistics = statistics._replace(within_covariance=pooled)
+    return replace(model, pretrained=Pretrained(backbone, statistics))
 
 
 def new_adapter(

@@ -1,0 +1,187 @@
+"""What answers are worth: a simulated reviewer stops now and then, and the run learns from what was said so far.
+
+Measured are the images that nobody has touched, before and after, each by the kind that its class is matched with:
+classes keep their numbers, so one matching, made before, serves both. Who has looked at an image and let it be has
+touched it too: it is likelier right than others. So this reviewer is in a hurry, and most images are never looked at.
+"""
+
+import json
+import logging
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from newfound import cache, files, parallel
+from newfound.benchmark.piles import PILES
+from newfound.benchmark.reviewer import Proposal, Reviewer, filled, show
+from newfound.benchmark.reviewing import ABOUT, read
+from newfound.benchmark.summary import spread
+from newfound.console import Progress, silent
+from newfound.discovery.answers import answers
+from newfound.discovery.discover import discover
+from newfound.discovery.edits import Classes
+from newfound.discovery.facts import versions
+from newfound.discovery.refine import Lesson, encoder_for, read_anew, relearn
+from newfound.discovery.result import Discovery
+from newfound.discovery.settings import KMEANS, NO, Run, StageOne
+from newfound.discovery.tables import number_truth
+from newfound.errors import InputError, choices
+from newfound.functional import metrics
+from newfound.review.views import Scene
+
+log = logging.getLogger("newfound")
+
+STOPS = (5, 10, 20, 40, 80, 160)
+"""Actions after which the run learns."""
+
+CONFIRM = 0.25
+"""What the reviewer thinks that calling an image right is worth, beside putting one right."""
+
+ROW = 10
+"""Images of a class that somebody in a hurry looks at: the most typical, and the least sure."""
+
+STAGE = StageOne(backbone="efficientnet-lite0", rehearse=NO)
+SEEDS = (0, 1, 2)
+
+
+class Hurried(Reviewer):
+    """A reviewer who sees a row of each class's most typical images and one of its least sure, and others only once
+    nothing is left to say of these. Splits, whose previews show much of a class, are left out.
+    """
+
+    def _glance(self, scene: Scene) -> None:
+        for number in filled(scene.now):
+            for order in ("typical", "doubtful"):
+                self.look(show(scene, number, order)[:ROW].tolist())
+
+    def _scroll(self, scene: Scene, *, to_the_end: bool) -> bool:
+        before = len(self.kinds)
+        for number in filled(scene.now):
+            unseen = [row for row in show(scene, number, "doubtful").tolist() if row not in self.kinds]
+            self.look(unseen[:ROW])
+        return len(self.kinds) > before
+
+    def _propose_splits(self, now: Classes, bar: float) -> Iterator[Proposal]:
+        yield from ()
+
+
+def continue_reviews(
+    data: Path | None,
+    output: Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    progress: Progress = silent,
+) -> Path:
+    """Make what is missing of some piles, or of all. Returns the file of results."""
+    parallel.check_alone("Start the command several times, each with piles and seeds of its own.")
+    if unknown := [name for name in only if name not in PILES]:
+        raise InputError(f"There is no pile called {unknown[0]!r}. {choices(unknown[0], PILES)}")
+    files.check_writable(output)
+    path = output / "continue.json"
+    for name in only or PILES:
+        for seed in seeds or SEEDS:
+            if any((row["pile"], row["seed"]) == (name, seed) for row in read(path)["rows"]):
+                continue
+            log.info(f"{name}: seed {seed}.")
+            with tempfile.TemporaryDirectory() as folder:
+                known, unlabelled = PILES[name](data, seed, Path(folder))
+                asked = Run(method="kmeans", read_by=KMEANS, seed=seed)
+                run = discover(
+                    known=known, unlabelled=unlabelled, run=asked, stage=STAGE, truth=True, progress=progress
+                )
+                _add(path, [{"pile": name, "seed": seed} | point for point in follow(run)])
+    return path
+
+
+def follow(run: Discovery, stops: Sequence[int] = STOPS) -> list[dict[str, Any]]:
+    """A row for every stop of a review: what was said so far, and accuracy on untouched images without and with it."""
+    found, rows, left = run.found, list[dict[str, Any]](), [*stops]
+    assert found.run is not None
+    encoder = encoder_for(found, found.run)
+    images, reviewer = encoder.encode(found.listing), Hurried(Discovery(found), confirm=CONFIRM)
+    for step in reviewer.steps():
+        if step.actions < left[0]:
+            continue
+        while left and step.actions >= left[0]:
+            left.pop(0)
+        lesson = Lesson(found, answers(found, reviewer.run.edits), found.run, encoder, images, None)
+        rows.append({"actions": step.actions, "looked": step.looked} | weigh(lesson, reviewer.kinds.keys()))
+        log.info(f"After {step.actions} actions: {rows[-1]['before']:.3f} → {rows[-1]['after']:.3f}.")
+        if not left:
+            break
+    return rows
+
+
+def weigh(lesson: Lesson, looked: Iterable[int]) -> dict[str, Any]:
+    """Accuracy on the images that nobody has decided on or looked at, before and after the answers were learnt from."""
+    found, told, free = lesson.found, lesson.answers, lesson.answers.free.clone()
+    free[[*looked]] = False
+    assert found.truth is not None
+    truth, now = number_truth(told.classes, found.truth)[0], told.classes.assignment
+    names = metrics.matching(truth, now)
+    numbers, clusters = read_anew(lesson, relearn(lesson))
+    after = torch.tensor(numbers)[clusters.assignment]
+    before, then = (metrics.right(truth, some, names)[free] for some in (now, after))
+    return {
+        "images": len(found),
+        "vouched": int(told.vouched.sum()),
+        "untouched": int(free.sum()),
+        "classes": len(numbers),
+        "changed": int((after != now)[free].sum()),
+        "before": round(before.double().mean().item(), 4),
+        "after": round(then.double().mean().item(), 4),
+    }
+
+
+def _add(path: Path, points: Sequence[dict[str, Any]]) -> None:
+    """Add rows; each is a line of the file."""
+    setting = {
+        "piles": ABOUT,
+        "discovery": "--method kmeans --read-by k-means, number of classes estimated, one stage, efficientnet-lite0",
+        "review": f"somebody in a hurry, who sees {ROW} typical and {ROW} doubtful images of a class at a time, splits "
+        f"nothing, and to whom calling an image right is worth {CONFIRM} of putting one right",
+        "accuracy": "of images that nobody has looked at, by the kind that matches their class before the run learns",
+        "command": "newfound benchmark continue",
+        "versions": versions(),
+    }
+    with cache.lock(path.stem):
+        rows = sorted([*read(path)["rows"], *points], key=lambda row: (row["pile"], row["seed"], row["actions"]))
+        lines = ",\n".join(f" {json.dumps(row, ensure_ascii=False)}" for row in rows)
+        head = json.dumps(setting, indent=1, ensure_ascii=False).replace("\n", "\n ")
+        files.write(path, f'{{\n"setting": {head},\n"rows": [\n{lines}\n]\n}}\n')
+
+
+def table(results: dict[str, Any]) -> pd.DataFrame:
+    """A line for every pile and stop: answers, and accuracy on the untouched images before and after, over seeds."""
+    rows = pd.DataFrame(results["rows"])
+    rows["stop"] = [max(stop for stop in STOPS if stop <= actions) for actions in rows["actions"]]
+    lines = []
+    for (name, stop), some in rows.groupby(["pile", "stop"], sort=True):
+        gained = 100 * (some["after"] - some["before"])
+        lines.append(
+            {
+                "pile": ABOUT[str(name)].partition(":")[0],
+                "actions": stop,
+                "images vouched for": f"{some['vouched'].mean():.0f} of {some['images'].mean():.0f}",
+                "untouched, before": spread(100 * some["before"], 1),
+                "untouched, after": spread(100 * some["after"], 1),
+                "gained": spread(gained, 1),
+                "seeds": len(some),
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def markdown(path: Path) -> str:
+    """The same for a page."""
+    results = read(path)
+    if not results["rows"]:
+        return "Not run yet."
+    shown = table(results)
+    lines = [f"| {' | '.join(shown.columns)} |", "|---" * len(shown.columns) + "|"]
+    return "\n".join(lines + [f"| {' | '.join(map(str, row))} |" for row in shown.itertuples(index=False)])

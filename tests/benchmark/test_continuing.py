@@ -1,0 +1,102 @@
+"""What answers are worth: on features that nobody extracted, and as tables."""
+
+from dataclasses import replace
+
+import pytest
+
+from newfound.benchmark import continuing
+from newfound.benchmark.continuing import ROW, STOPS, Hurried, continue_reviews, follow, markdown, table, weigh
+from newfound.benchmark.reviewer import filled
+from newfound.discovery.answers import answers
+from newfound.discovery.find import find
+from newfound.discovery.refine import Lesson, encoder_for
+from newfound.discovery.result import Discovery
+from newfound.discovery.settings import Run
+from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.statistics import fit_statistics, refit_axes
+from newfound.errors import InputError
+from newfound.networks.pretrained import trunk
+from tests.encoders.features import embedded, in_one_store
+
+KINDS, EACH = range(2, 8), 30
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Four known kinds, and a pile of two of these and four others, of which the run was told of two."""
+    known, pile = in_one_store(
+        embedded("known", range(4), 12, strong=2.0), embedded("pile", KINDS, EACH, labelled=False, strong=2.0)
+    )
+    model = refit_axes(fit_statistics(known, trunk(size=64)), pile, known)
+    found = find(model, pile, 2, labelled=known, run=Run(method="kmeans", read_by="k-means", device="cpu"))
+    return replace(found, truth=tuple(f"kind {kind}" for kind in KINDS for _ in range(EACH))), pile
+
+
+def lesson(task, edits):
+    found, pile = task
+    return Lesson(found, answers(found, edits), found.run, encoder_for(found, found.run), pile, None)
+
+
+def test_somebody_in_a_hurry_sees_a_row_of_each_order_and_splits_nothing(task):
+    reviewer = Hurried(Discovery(task[0]))
+    assert {step.action for step in reviewer.steps()} & {"split"} == set()
+    fresh = Hurried(Discovery(task[0]))
+    fresh._glance(scene := fresh.scene())
+    assert ROW < len(fresh.kinds) <= 2 * ROW * len(filled(scene.now))
+    seen = len(fresh.kinds)
+    assert fresh._scroll(scene)
+    assert seen < len(fresh.kinds) <= seen + ROW * len(filled(scene.now))
+
+
+def test_only_images_count_that_nobody_has_decided_on_or_looked_at(task):
+    run = Discovery(task[0])
+    run.accept(run.classes.numbers[-1], images=run.classes.rows(run.classes.numbers[-1])[:5].tolist())
+    decided = set(run.edits[0].rows)
+    looked = [row for row in range(60) if row not in decided][:20]
+    row = weigh(lesson(task, run.edits), looked)
+    assert (row["images"], row["vouched"]) == (len(KINDS) * EACH, 5)
+    assert row["untouched"] == row["images"] - 5 - 20
+
+
+def test_a_review_stops_now_and_then_until_its_last_stop(task, monkeypatch):
+    found, pile = task
+    monkeypatch.setattr(FeatureEncoder, "encode", lambda self, listing: pile)
+    first, second = follow(Discovery(found), stops=(2, 4))
+    assert 2 <= first["actions"] < second["actions"]
+    assert first["looked"] <= second["looked"]
+    assert first["vouched"] <= second["vouched"]
+    assert all(0 <= row[when] <= 1 for row in (first, second) for when in ("before", "after"))
+
+
+ROWS = [
+    {"pile": "clip-art", "seed": seed, "actions": actions, "images": 500, "vouched": 100, "before": 0.5, "after": after}
+    for seed in (0, 1)
+    for actions, after in ((STOPS[0], 0.5), (STOPS[2] + 3, 0.5 + 0.1 * (1 + seed)))
+]
+
+
+def test_rows_are_told_by_stop_over_seeds():
+    shown = table({"rows": ROWS})
+    assert shown["actions"].tolist() == [STOPS[0], STOPS[2]]
+    assert shown["gained"].tolist() == ["0.0 ± 0.0", "15.0 ± 7.1"]
+    assert shown["images vouched for"].tolist() == ["100 of 500"] * 2
+
+
+def test_results_are_added_to_a_file_and_read_back(tmp_path, monkeypatch):
+    assert markdown(tmp_path / "continue.json") == "Not run yet."
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    continuing._add(tmp_path / "continue.json", ROWS[2:])
+    continuing._add(tmp_path / "continue.json", ROWS[:2])
+    assert continuing.read(tmp_path / "continue.json")["rows"] == ROWS
+    lines = markdown(tmp_path / "continue.json").splitlines()
+    assert lines[0].startswith("| pile | actions |")
+    assert len(lines) == 4
+
+
+def test_a_pile_that_is_none_is_refused_and_a_finished_one_is_not_made_again(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="no pile called 'clipart'"):
+        continue_reviews(None, tmp_path, only=["clipart"])
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    continuing._add(tmp_path / "continue.json", ROWS)
+    monkeypatch.setattr(continuing, "discover", lambda **given: pytest.fail("it was made again"))
+    assert continue_reviews(None, tmp_path, only=["clip-art"], seeds=[0, 1]) == tmp_path / "continue.json"

@@ -1,0 +1,88 @@
+"""Present classes read anew: what is vouched for stays, what must not join is apart, centres are what they say."""
+
+import pytest
+import torch
+
+from newfound.discovery.rereading import Present, hold, reread, reread_shifted
+from newfound.encoders.known import KnownPoints
+from newfound.functional.geometry import means
+from newfound.types import generator
+
+PLACES = torch.nn.functional.normalize(torch.eye(4)[:, :4] + 0.2, dim=1)
+
+
+def heaps(each=12, wide=0.25):
+    """Unit points about four places, each heap a class."""
+    labels = torch.arange(4).repeat_interleave(each)
+    noise = wide * torch.randn(len(labels), 4, generator=generator("heaps"))
+    return torch.nn.functional.normalize(PLACES[labels] + noise, dim=1), labels
+
+
+KNOWN = KnownPoints(PLACES[:2].repeat(3, 1), torch.arange(2).repeat(3), torch.tensor([30, 20]))
+
+
+def present(assignment, vouched=(), apart=(), known=None):
+    held, barred = torch.zeros(len(assignment), dtype=torch.bool), torch.zeros(len(assignment), 4, dtype=torch.bool)
+    held[[*vouched]] = True
+    for row, number in apart:
+        barred[row, number] = True
+    return Present(assignment, held, barred, known)
+
+
+READINGS = {"k-means": reread, "mean shift": lambda z, now: reread_shifted(z, now, 0)}
+
+
+@pytest.mark.parametrize("by", READINGS)
+@pytest.mark.parametrize("known", [None, KNOWN])
+def test_what_is_vouched_for_stays_and_what_must_not_join_is_apart(by, known):
+    z, labels = heaps()
+    wrong = labels.clone()
+    wrong[[0, 13, 26]] = torch.tensor([3, 2, 0])
+    now = present(wrong, vouched=(0, 13, 26), apart=((1, 0), (14, 1), (40, 3)), known=known)
+    found = READINGS[by](z, now).assignment
+    assert found[[0, 13, 26]].tolist() == [3, 2, 0]
+    assert (found[1] != 0, found[14] != 1, found[40] != 3) == (True, True, True)
+
+
+@pytest.mark.parametrize("by", READINGS)
+def test_classes_that_nobody_touched_are_found_again_under_their_places(by):
+    z, labels = heaps()
+    order = torch.tensor([2, 0, 3, 1])
+    found = READINGS[by](z, present(order[labels]))
+    assert (found.assignment == order[labels]).float().mean() > 0.9
+    torch.testing.assert_close(found.centres, means(z, found.assignment, 4)[0])
+
+
+def test_a_few_vouched_images_take_those_like_them_out_of_a_class_that_held_both():
+    z, labels = heaps(wide=0.12)
+    mixed = labels.masked_fill(labels == 3, 2)
+    few = (labels == 3).nonzero()[:3, 0]
+    mixed[few] = 3
+    found = reread(z, present(mixed, vouched=few.tolist())).assignment
+    assert (found[labels == 3] == 3).float().mean() > 0.9
+    assert (found[labels == 2] == 2).float().mean() > 0.9
+
+
+def test_what_is_held_counts_known_images_and_vouched_ones():
+    z, labels = heaps()
+    sums, counts = hold(z, present(labels, vouched=(0, 1, 30), known=KNOWN))
+    assert counts.tolist() == [32, 20, 1, 0]
+    torch.testing.assert_close(sums[0], 30 * PLACES[0] + z[0] + z[1])
+    torch.testing.assert_close(sums[1], 20 * PLACES[1])
+    torch.testing.assert_close(sums[2], z[30])
+
+
+def test_a_known_class_without_images_here_stays_where_its_images_were():
+    z, labels = heaps(wide=0.12)
+    there = labels > 0
+    now = present(labels[there], known=KNOWN)
+    for read in READINGS.values():
+        torch.testing.assert_close(read(z[there], now).centres[0], PLACES[0])
+
+
+def test_after_mean_shift_centres_are_means_of_what_lay_there_before():
+    z, labels = heaps()
+    found = reread_shifted(z, present(labels, known=KNOWN), 0)
+    ours, numbers = means(z, found.assignment, 4)
+    torch.testing.assert_close(found.centres[2:], ours[2:])
+    torch.testing.assert_close(found.centres[0], (30 * PLACES[0] + numbers[0] * ours[0]) / (30 + numbers[0]))
