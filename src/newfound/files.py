@@ -111,6 +111,8 @@ def building(folder: Path) -> Iterator[Path]:
     _hold(new, held.append)
     try:
         yield new
+        for handle in held:  # no name may reach the disk before what it is of
+            os.fsync(handle)
         _take_place(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
