@@ -193,11 +193,11 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
         why = f"{encoder.name} tells hidden known classes apart no better than drawing lots would"
         return Rehearsal(known, hidings[0].hidden, why=why)
     found = Rehearsal(known, hidings[0].hidden, trials=trials, apart=others)
-    mixed, alone_ = (
+    mixed, unmixed = (
         _report(stage, choose(found.tried(mixed=kind), plain_way(encoder.name)), seed, mixed=kind)
         for kind in (True, False)
     )
-    return found._replace(mixed=mixed, alone=alone_)
+    return found._replace(mixed=mixed, alone=unmixed)
 
 
 def _try(
