@@ -28,6 +28,7 @@ PAGES = (
     "docs/decisions/0007-axes.md",
     "docs/decisions/0008-counting-and-doubt.md",
     "docs/decisions/0009-swapped.md",
+    "docs/decisions/0013-rehearsal.md",
     "docs/guide.md",
     "docs/robot.md",
     "docs/review.md",
@@ -134,6 +135,19 @@ def axes() -> str:
     return "\n".join(lines)
 
 
+def rehearsed() -> str:
+    """What a rehearsal let expect, and what came out, beside k-means on unit features."""
+    found = json.loads((ROOT / "results/rehearsal.json").read_text(encoding="utf-8"))
+    lines = [
+        "| set | split | images a class | k-means on unit features | newfound | expected |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        cells = " | ".join(f"{100 * row[name]:.1f}" for name in ("unit k-means", "accuracy"))
+        lines.append(f"| {row['set']} | {row['split']} | {row['images a class']} | {cells} | {row['expected']} |")
+    return "\n".join(lines)
+
+
 def counting() -> str:
     """Estimated over true number of classes, by set and shrinkage."""
     found = json.loads((ROOT / "results/choice-counting.json").read_text(encoding="utf-8"))
@@ -178,6 +192,7 @@ TABLES = {
     "heads": heads,
     "swapped": swapped,
     "axes": axes,
+    "rehearsed": rehearsed,
     "shrunk": counting,
     "lines": trust,
     "clipart": lambda: shown("clipart"),

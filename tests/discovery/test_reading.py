@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from newfound.discovery.reading import pick_examples, read
+from newfound.discovery.reading import pick_examples, read, read_by, read_discriminant, read_shifted
+from newfound.discovery.settings import READINGS
 from newfound.encoders import embed, encoder_of
-from newfound.encoders.known import compare, known_sums
+from newfound.encoders.known import KnownPoints, compare, known_sums
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.functional.cluster import ClassSums
 from newfound.networks.pretrained import trunk
@@ -85,6 +86,36 @@ def test_one_stage_and_two_find_known_classes_in_the_pile_and_the_same_new_ones(
         assert torch.equal(found[:200], torch.arange(10, 20).repeat_interleave(20))  # kinds 0 to 19, then ten new ones
         assert set(found[200:].tolist()) == set(range(20, 30))
         assert torch.equal(found[200:], found[200::20].repeat_interleave(20))
+
+
+def sphere(*places, each=20, wide=0.25):
+    """Unit points about each place."""
+    z = heap(places, [each] * len(places), wide)
+    return z / z.norm(dim=1, keepdim=True)
+
+
+PLACES = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [-1, -1, 0, 0]]
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_every_reading_finds_known_classes_by_name_and_new_ones_the_largest_before(reading):
+    known = KnownPoints(sphere(*PLACES[:2]), torch.arange(2).repeat_interleave(20), torch.tensor([20, 20]))
+    z = torch.cat([sphere(*PLACES[1:4], each=12), sphere(PLACES[4], each=30)])
+    found = read_by(reading, z, 3, known, seed=0)
+    assert torch.bincount(found.assignment, minlength=5).tolist() == [0, 12, 30, 12, 12]
+    assert found.assignment[:12].eq(1).all()
+    mean = (known.points[20:].sum(0) + z[:12].sum(0)) / 32
+    torch.testing.assert_close(found.centres[1], mean)  # of what it holds, as it lay
+    torch.testing.assert_close(found.centres[2], z[36:].mean(0))
+
+
+def test_along_discriminants_points_move_that_mean_shift_alone_had_elsewhere():
+    z = sphere(*PLACES, each=40, wide=0.9)
+    shifted, found = (way(z, 5, None, 0) for way in (read_shifted, read_discriminant))
+    assert not torch.equal(shifted.assignment, found.assignment)
+    sizes = torch.bincount(found.assignment)
+    assert sizes.tolist() == sorted(sizes.tolist(), reverse=True)
+    torch.testing.assert_close(found.centres, torch.stack([z[found.assignment == k].mean(0) for k in range(5)]))
 
 
 def test_examples_are_each_cluster_s_most_typical_sure_images_and_its_least_typical_without_duplicates():

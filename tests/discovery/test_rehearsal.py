@@ -11,8 +11,18 @@ from newfound import discover, pretrain
 from newfound.data.features import FeatureImages
 from newfound.discovery import eyes, rehearsal
 from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
-from newfound.discovery.rehearsal import Stage, count_hidden, expect_of, plain_way, rehearse, rehearse_known, settle
-from newfound.discovery.settings import KMEANS, NO, SHIFT, YES, Run, StageOne
+from newfound.discovery.pages import page
+from newfound.discovery.rehearsal import (
+    Stage,
+    count_hidden,
+    expect_of,
+    plain_way,
+    read_description,
+    rehearse,
+    rehearse_known,
+    settle,
+)
+from newfound.discovery.settings import DISCRIMINANT, KMEANS, NO, SHIFT, YES, Run, StageOne
 from newfound.encoders.choose import choose_encoder
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics
@@ -72,18 +82,19 @@ def test_a_rehearsal_is_a_function_of_images_and_seed(encoder, quick):
     assert rehearse(images, encoder, 0) == first
     assert rehearse(images, encoder, 1) != first
     assert {trial.way for trial in first.trials} == {
-        Way(LITE, shrink, "kmeans", reading) for shrink in rehearsal.SHRINKS for reading in (KMEANS, SHIFT)
+        Way(LITE, shrink, "kmeans", reading) for shrink in rehearsal.SHRINKS for reading in (KMEANS, DISCRIMINANT)
     }
+    assert [trial.way for trial in first.apart] == [trial.way for trial in first.trials]
     assert (first.known, first.hidden, first.why) == (6, 3, "")
     assert first.mixed.least <= first.mixed.accuracy <= first.mixed.most
 
 
 def test_what_is_trained_is_tried_as_find_trains_it(encoder, quick, monkeypatch):
     monkeypatch.setattr(rehearsal, "DEAR", 1)
-    monkeypatch.setattr(rehearsal, "HIDINGS", 1)
+    monkeypatch.setattr(rehearsal, "HIDINGS", 2)
     found = rehearse(embedded("trained", range(6)), encoder, 0)
     trained = [trial for trial in found.trials if trial.way.method == encoder.default_method]
-    assert [trial.way.reading for trial in trained] == [KMEANS, SHIFT]
+    assert [trial.way.reading for trial in trained] == [KMEANS, DISCRIMINANT]
     assert all(len(trial.scores) == 1 and trial.scores[0] > 0.5 for trial in trained)
 
 
@@ -156,7 +167,7 @@ def made(*trials, **more):
 
 
 PLAIN = plain_way(LITE)
-SHIFTED = PLAIN._replace(reading=SHIFT)
+SHIFTED = PLAIN._replace(reading=DISCRIMINANT)
 TRAINED = PLAIN._replace(method="pairs+spacing:aligned")
 TRIALS = Trial(PLAIN, (0.5,) * 4), Trial(SHIFTED, (0.6,) * 4), Trial(TRAINED, (0.55,) * 4)
 
@@ -168,20 +179,67 @@ def test_the_best_way_is_taken_and_what_was_asked_for_stays(encoder):
         run = settle(model, encoder, Run(**asked), given=True).run
         return run.method, run.read_by
 
-    assert taken() == ("kmeans", SHIFT)
+    assert taken() == ("kmeans", DISCRIMINANT)
     assert taken(read_by=KMEANS) == (TRAINED.method, KMEANS)
     assert taken(method="kmeans", read_by=KMEANS) == ("kmeans", KMEANS)
     assert taken(method=TRAINED.method) == (TRAINED.method, KMEANS)
     assert taken(epochs=3) == (TRAINED.method, KMEANS)  # who asks for epochs wants to train
     assert taken(method="uno") == ("uno", KMEANS)
+    better = made(TRIALS[0], TRIALS[2]._replace(scores=(0.7,) * 4))
+    untried = settle(better, encoder, Run(read_by=SHIFT), given=True).run
+    assert (untried.method, untried.read_by) == (TRAINED.method, SHIFT)  # the rest is chosen all the same
+
+
+def test_where_no_image_is_of_a_known_class_the_choice_is_made_without_them(encoder):
+    apart = Trial(PLAIN, (0.5,) * 4), Trial(SHIFTED, (0.5,) * 4), Trial(TRAINED, (0.7,) * 4)
+    model = made(*TRIALS, apart=apart, alone=Expected(0.7, 0.6, 0.8, 2, 0.1))
+    runs = {mixed: settle(model, encoder, Run(mixed=mixed), given=True) for mixed in (True, False)}
+    assert (runs[True].way, runs[False].way) == (SHIFTED, TRAINED)
+    assert runs[False].expected.accuracy == 0.7
+    assert " 70.0  " in runs[False].told
+    assert settle(made(*TRIALS), encoder, Run(mixed=False), given=True).way == SHIFTED  # made before there was a choice
+
+
+def test_classes_that_are_all_alike_leave_the_defaults_and_it_is_said(encoder, quick, caplog):
+    images = embedded("alike", range(6), each=20, strong=0.0)
+    found = rehearse(images, encoder, 0)
+    assert (found.trials, found.apart, found.mixed) == ((), (), None)
+    assert "no better than drawing lots" in found.why
+    model = replace(fit_statistics(images, encoder.backbone), rehearsal=found)
+    with caplog.at_level("INFO", "newfound"):
+        settled = settle(model, encoder, Run(), given=False)
+    assert settled.run == Run().suited(encoder.default_method)
+    assert "No rehearsal: efficientnet-lite0 tells hidden known classes apart no better" in caplog.text
 
 
 def test_the_table_is_told_with_what_was_taken(encoder, caplog):
     with caplog.at_level("INFO", "newfound"):
         settled = settle(made(*TRIALS), encoder, Run(), given=True)
     assert "Rehearsal on 2 of 4 known classes at a time, hidden" in caplog.text
-    assert f" 60.0  {LITE}, mean-shift, shrunk by 3  ← taken" in caplog.text
+    assert f" 60.0  {LITE}, discriminant, shrunk by 3  ← taken" in caplog.text
     assert caplog.text.count("taken") == settled.told.count("taken") == 1
+
+
+def test_the_table_can_be_read_back_from_the_facts(encoder):
+    settled = settle(made(*TRIALS), encoder, Run(), given=True)
+    where, rows = read_description(settled.told)
+    assert where == "Rehearsal on 2 of 4 known classes at a time, hidden (mean accuracy, %)"
+    assert rows == [
+        (SHIFTED.describe(), pytest.approx(0.6), True),
+        (TRAINED.describe(), pytest.approx(0.55), False),
+        (PLAIN.describe(), pytest.approx(0.5), False),
+    ]
+    assert read_description("none: rehearsing needs 4; known") == read_description("") == ("", [])
+
+
+def test_the_report_shows_the_table_and_not_the_text(place, quick):
+    made_here = discover(known=place / "known", unlabelled=place / "new", classes=3, stage=STAGE, run=Run(device="cpu"))
+    shown = page(made_here.classes)
+    assert len(shown.rehearsed) == 4
+    assert sum(taken for *_, taken in shown.rehearsed) == 1
+    assert shown.rehearsal.startswith("Rehearsal on 3 of 6 known classes at a time, hidden, to choose")
+    assert shown.expected == made_here.facts["expected accuracy"]
+    assert "rehearsal" not in shown.facts
 
 
 def test_an_expectation_is_that_of_the_way_which_is_used():

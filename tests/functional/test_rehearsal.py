@@ -21,6 +21,7 @@ from newfound.functional.rehearsal import (
     gain,
     hide,
     tabulate,
+    tell_nothing,
 )
 from newfound.types import generator
 
@@ -158,7 +159,7 @@ def test_carried_on_to_more_classes_the_interval_widens_and_stays_an_accuracy():
 def test_a_rehearsal_travels_as_plain_values():
     trials = (Trial(PLAIN, (0.5, 0.25)), Trial(TRAINED, (0.75,)))
     counted = (Errors(-0.25, 0.5, 0.0), Errors(0.125, 0.25, -1.0))
-    found = Rehearsal(8, 4, trials[:1], trials, Expected(0.6, 0.5, 0.7, 8, 0.1), None, "", counted)
+    found = Rehearsal(8, 4, trials[:1], trials, Expected(0.6, 0.5, 0.7, 8, 0.1), None, "", counted, trials[1:])
     assert Rehearsal.of(json.loads(json.dumps(found.asdict()))) == found
     assert Rehearsal.of(json.loads(json.dumps(Rehearsal(3, 0, why="too few").asdict()))).why == "too few"
 
@@ -184,6 +185,21 @@ def test_a_rehearsal_from_before_classes_were_counted_in_it_is_read():
     found = Rehearsal(8, 4, why="old", counting=(Errors(0.5, 0.5, 0.5),))
     old = {name: value for name, value in found.asdict().items() if name != "counting"}
     assert Rehearsal.of(old) == found._replace(counting=())
+
+
+def test_where_known_classes_are_not_among_images_the_other_trials_count():
+    mixed, apart = (Trial(PLAIN, (0.5,)),), (Trial(PLAIN, (0.75,)),)
+    found = Rehearsal(8, 4, trials=mixed, apart=apart)
+    assert (found.tried(mixed=True), found.tried(mixed=False)) == (mixed, apart)
+    assert found._replace(apart=()).tried(mixed=False) == mixed
+    assert [row[1] for row in tabulate(found, PLAIN, mixed=False)] == [0.75]
+
+
+def test_ways_tell_nothing_where_none_does_better_than_lots():
+    lots = Trial(PLAIN, scores(0.3))
+    alike = [Trial(OTHER, scores(0.3, 1)), Trial(SHIFTED, scores(0.304, 2, noise=0.03))]
+    assert tell_nothing(alike, lots)
+    assert not tell_nothing([*alike, Trial(TRAINED, scores(0.35, 3))], lots)
 
 
 def test_the_table_shows_backbones_first_and_the_best_before():

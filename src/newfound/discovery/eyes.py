@@ -10,8 +10,8 @@ from torch import Tensor
 
 from newfound.console import Progress, silent
 from newfound.data.listing import Listing
-from newfound.discovery.rehearsal import HIDINGS, Stage, plain_way, too_few
-from newfound.discovery.settings import KMEANS, NO, SHIFT, StageOne
+from newfound.discovery.rehearsal import HIDINGS, TRIED, Stage, plain_way, too_few
+from newfound.discovery.settings import KMEANS, NO, StageOne
 from newfound.encoders import Encoder, choose_encoder, embed
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
@@ -110,7 +110,7 @@ def _look(stage: Stage, hidings: list[Hiding], seed: int) -> dict[Way, list[floa
     scores: dict[Way, list[float]] = {}
     for hiding in hidings:
         told, pile = stage.latents(hiding, SHRINK)
-        for reading in (KMEANS, SHIFT):
+        for reading in TRIED:
             way = plain_way(stage.encoder.name)._replace(reading=reading)
             scores.setdefault(way, []).append(stage.score(hiding, told, pile, reading, seed))
     return scores

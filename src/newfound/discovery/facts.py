@@ -9,10 +9,16 @@ import torch
 
 from newfound import console, methods
 from newfound.discovery.howmany import explain
-from newfound.discovery.settings import SHIFT, Run
+from newfound.discovery.settings import DISCRIMINANT, SHIFT, Run
 from newfound.errors import counted
 from newfound.functional.counting import Count
 from newfound.types import Training
+
+SOONER = {
+    SHIFT: ", after mean shift over neighbours",
+    DISCRIMINANT: ", after mean shift over neighbours, then along the discriminants of its own clusters",
+}
+"""What a reading does beside k-means."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def state_facts(
         "method": run.method,
         "read by": ("k-means on unit latents" if unit else "k-means on latents")
         + " of the last epoch"
-        + (", after mean shift over neighbours" if run.read_by == SHIFT else ""),
+        + SOONER.get(run.read_by, ""),
         "budget": f"{training.epochs} epochs, batch {training.batch}, learning rate {training.rate}",
         **({"rehearsal": about.rehearsal} if about.rehearsal else {}),
         **({"expected accuracy": about.expected} if about.expected else {}),

@@ -19,8 +19,8 @@ from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.outliers import judge_no_cluster, measure_fit
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import pick_examples, read, read_shifted
-from newfound.discovery.settings import SHIFT, Run
+from newfound.discovery.reading import pick_examples, read_by
+from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
@@ -221,10 +221,7 @@ def read_clusters(
 ) -> Clusters:
     """Clusters as they are read off, with how many images each centre is the mean of."""
     z = compare(latents, unit)
-    if by == SHIFT:
-        found = read_shifted(z, new, known, seed)
-    else:
-        found = read(z, new, None if known is None else known.sums(), seed)
+    found = read_by(by, z, new, known, seed)
     sizes = torch.bincount(found.assignment, minlength=len(found.centres))
     if known is not None:
         sizes[: len(known.counts)] += known.counts.long()

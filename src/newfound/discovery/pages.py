@@ -14,6 +14,7 @@ from newfound.discovery.edits import Classes
 from newfound.discovery.find import DOUBTFUL, EXEMPLARS
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain
+from newfound.discovery.rehearsal import read_description
 from newfound.discovery.summary import explain_gaps
 from newfound.discovery.tables import find_nearest_known, measure, tabulate_assignments, tabulate_classes
 from newfound.errors import counted
@@ -51,6 +52,7 @@ def page(now: Classes) -> report.Page:
     shown, points = shown[of[shown] >= 0], points[of[shown] >= 0]
     count, kept = found.count, len(of) - int(now.aside.sum())
     summary, nearest = tabulate_classes(now), find_nearest_known(now)
+    where, rehearsed = read_description(found.facts.get("rehearsal", ""))
     counts = (summary["kind"] == "new") | (summary["size"] > 0)  # a known class that no image is surely of is none
     return report.Page(
         title=f"{counted(len(summary[counts]), 'class', 'classes')} in {counted(len(of), 'image')}",
@@ -66,11 +68,14 @@ def page(now: Classes) -> report.Page:
         tried=[] if count is None else [tried.classes for tried in count.curve],
         chosen=0 if count is None else count.classes,
         reason="" if count is None else explain(count),
+        rehearsal=where.replace(" (mean accuracy, %)", ", to choose how to find new ones. Backbones come first."),
+        rehearsed=rehearsed,
+        expected=found.facts.get("expected accuracy", ""),
         metrics=measure(now),
         measured=f"On all {kept} unlabelled images, without augmentation, after the last epoch. "
         "The truth was used for these numbers and the captions alone, never while learning.",
         comparison=[(other.title, other.accuracy, other.nmi) for other in found.comparison],
-        facts=dict(found.facts),
+        facts={name: text for name, text in found.facts.items() if name != "rehearsal" or not rehearsed},
         skipped=list(found.listing.skipped),
     )
 

@@ -4,8 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from newfound.discovery.settings import DISCRIMINANT, SHIFT
 from newfound.encoders.known import KnownPoints
 from newfound.functional.cluster import ClassSums, Clustering, constrained_kmeans, kmeans
+from newfound.functional.discriminant import discriminant_kmeans
 from newfound.functional.geometry import means
 from newfound.functional.shift import mean_shift
 from newfound.types import generator
@@ -24,6 +26,17 @@ def read(latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, see
     return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
 
 
+def read_by(
+    reading: str, latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int
+) -> Clustering:
+    """Clusters as one of `READINGS` finds them: by k-means, after mean shift, or along discriminants from there."""
+    if reading == SHIFT:
+        return read_shifted(latents, new, known, seed)
+    if reading == DISCRIMINANT:
+        return read_discriminant(latents, new, known, seed)
+    return read(latents, new, None if known is None else known.sums(), seed)
+
+
 def read_shifted(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
     """The same after mean shift over neighbours, which known classes' points take part in.
 
@@ -33,6 +46,28 @@ def read_shifted(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints |
     moved = mean_shift(torch.cat([points, latents]), seed=seed)
     held = None if known is None else known._replace(points=moved[: len(points)]).sums()
     found = read(moved[len(points) :], new, held, seed)
+    return _centre(found, latents, known)
+
+
+def read_discriminant(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
+    """The same along the discriminants of its own clusters, which those after mean shift begin.
+
+    Points of known classes stay in these. Centres are as in `read_shifted`, and new classes again the largest before.
+    """
+    found = read_shifted(latents, new, known, seed)
+    k, first = len(found.centres), 0 if known is None else len(known.counts)
+    points, labels = (latents[:0], found.assignment[:0]) if known is None else (known.points, known.labels)
+    assignment = discriminant_kmeans(
+        torch.cat([points, latents]), torch.cat([labels, found.assignment]), k, len(points)
+    )[len(points) :]
+    sizes = torch.bincount(assignment, minlength=k)
+    order = torch.cat([torch.arange(first), first + sizes[first:].argsort(descending=True, stable=True)])
+    found = found._replace(centres=found.centres[order], assignment=order.argsort()[assignment])
+    return _centre(found, latents, known)
+
+
+def _centre(found: Clustering, latents: Float[Tensor, "n dim"], known: KnownPoints | None) -> Clustering:
+    """With centres at the means of what was assigned to each; an empty one's stays."""
     centres, sizes = means(latents, found.assignment, len(found.centres))
     if known is not None:
         theirs, first = known.sums(), len(known.counts)

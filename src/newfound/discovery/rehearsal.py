@@ -20,8 +20,8 @@ from newfound.data.collection import Collection
 from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.discovery.find import plan_training, state_problem
 from newfound.discovery.howmany import MOST
-from newfound.discovery.reading import read, read_shifted
-from newfound.discovery.settings import AUTO, KMEANS, NO, SHIFT, Run, StageOne
+from newfound.discovery.reading import read_by
+from newfound.discovery.settings import AUTO, DISCRIMINANT, KMEANS, NO, Run, StageOne
 from newfound.encoders import Encoder
 from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.known import KnownPoints
@@ -42,6 +42,7 @@ from newfound.functional.rehearsal import (
     expect,
     hide,
     tabulate,
+    tell_nothing,
 )
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained, Statistics
@@ -57,13 +58,19 @@ HIDINGS, DEAR = 10, 3
 REPORTED = 5
 """How often they are hidden, otherwise, to say what is to be expected: all of them, and half of them."""
 
-COUNTED, TRIED = 5, 3
+COUNTED, TIMES = 5, 3
 """How often they are hidden to see how counting errs, and how many times as many classes as there are it may find."""
 
 SHRINKS = (SHRINK, 1.0)
 """How much the known classes' covariance may be shrunk, the default first. Not by more: with half of the classes hidden
 it is known less well than in earnest, and more would seem better than it is.
 """
+
+TRIED = (KMEANS, DISCRIMINANT)
+"""How clusters may be read off. Mean shift alone never did better than with discriminants after it; decision 13."""
+
+BEGUN, TAKEN = "Rehearsal on", "  ← taken"
+"""How its table begins, and what marks the line that was taken."""
 
 MAIN, SAMPLE = 256, 3000
 """Directions that hold nearly all of features, and images that they are taken from: quicker to turn and whiten."""
@@ -151,10 +158,7 @@ class Stage:
             F.normalize(told, dim=1), hiding.labels, torch.bincount(hiding.labels, minlength=hiding.known)
         )
         z, held = F.normalize(pile, dim=1), known if mixed else None
-        if reading == SHIFT:
-            found = read_shifted(z, hiding.hidden, held, seed)
-        else:
-            found = read(z, hiding.hidden, None if held is None else held.sums(), seed)
+        found = read_by(reading, z, hiding.hidden, held, seed)
         return gcd_accuracy(hiding.truth, found.assignment, hiding.known if mixed else 0).all
 
 
@@ -179,34 +183,41 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
     hidings = stage.hidings("choose", HIDINGS, seed)
     if not hidings:
         return Rehearsal(known, 0, why=too_few(known))
-    default = default_way(encoder)
-    scores: dict[Way, list[float]] = {}
+    scores, apart, lots = dict[Way, list[float]](), dict[Way, list[float]](), list[float]()
     for turn, hiding in enumerate(hidings):
-        for way, score in _try(stage, hiding, default, dear=turn < DEAR, seed=seed):
-            scores.setdefault(way, []).append(score)
+        new = hiding.truth >= hiding.known
+        alone = hiding._replace(truth=hiding.truth[new])
+        for way, told, pile in _try(stage, hiding, default_way(encoder), dear=turn < DEAR, seed=seed):
+            scores.setdefault(way, []).append(stage.score(hiding, told, pile, way.reading, seed))
+            apart.setdefault(way, []).append(stage.score(alone, told, pile[new], way.reading, seed, mixed=False))
+            if way == plain_way(encoder.name):
+                drawn = torch.randperm(len(alone.truth), generator=generator(seed, "lots", turn))
+                lots.append(stage.score(alone, told, pile[new][drawn], KMEANS, seed, mixed=False))
         progress("rehearse", len(hidings), {"epoch": float(turn + 1)})
-    trials = tuple(Trial(way, tuple(theirs)) for way, theirs in scores.items())
-    found = Rehearsal(known, hidings[0].hidden, trials=trials)
-    taken = choose(trials, plain_way(encoder.name))
-    return found._replace(
-        mixed=_report(stage, taken, seed, mixed=True),
-        alone=_report(stage, taken, seed, mixed=False),
-        counting=tuple(count_hidden(stage, seed)),
+    trials, others = (tuple(Trial(way, tuple(theirs)) for way, theirs in some.items()) for some in (scores, apart))
+    if tell_nothing(others, Trial(plain_way("lots"), tuple(lots))):
+        why = f"{encoder.name} tells hidden known classes apart no better than drawing lots would"
+        return Rehearsal(known, hidings[0].hidden, why=why)
+    found = Rehearsal(known, hidings[0].hidden, trials=trials, apart=others)
+    mixed, unmixed = (
+        _report(stage, choose(found.tried(mixed=kind), plain_way(encoder.name)), seed, mixed=kind)
+        for kind in (True, False)
     )
+    return found._replace(mixed=mixed, alone=unmixed, counting=tuple(count_hidden(stage, seed)))
 
 
-def _try(stage: Stage, hiding: Hiding, default: Way, *, dear: bool, seed: int) -> Iterator[tuple[Way, float]]:
-    """Every way of a backbone on one hiding."""
+def _try(
+    stage: Stage, hiding: Hiding, default: Way, *, dear: bool, seed: int
+) -> Iterator[tuple[Way, Float[Tensor, "m dim"], Float[Tensor, "n dim"]]]:
+    """Every way of a backbone on one hiding, with its latents of labelled and of unlabelled images."""
     for shrink in SHRINKS:
         told, pile = stage.latents(hiding, shrink)
-        for reading in (KMEANS, SHIFT):
-            way = Way(default.backbone, shrink, "kmeans", reading)
-            yield way, stage.score(hiding, told, pile, reading, seed)
+        for reading in TRIED:
+            yield Way(default.backbone, shrink, "kmeans", reading), told, pile
     if dear:
         told, pile = stage.trained(hiding, SHRINK, default.method, seed)
-        for reading in (KMEANS, SHIFT):
-            way = Way(default.backbone, SHRINK, default.method, reading)
-            yield way, stage.score(hiding, told, pile, reading, seed)
+        for reading in TRIED:
+            yield Way(default.backbone, SHRINK, default.method, reading), told, pile
 
 
 def _report(stage: Stage, way: Way, seed: int, *, mixed: bool) -> Expected | None:
@@ -230,7 +241,7 @@ def count_hidden(stage: Stage, seed: int) -> Iterator[Errors]:
     for hiding in stage.hidings("count", COUNTED, seed):
         truth = hiding.known + hiding.hidden
         told, pile = stage.latents(hiding, shrink_for_counting(hiding.known))
-        found = sweep(pile, told, hiding.labels, most=min(MOST, TRIED * truth), starts=1, seed=seed).tops
+        found = sweep(pile, told, hiding.labels, most=min(MOST, TIMES * truth), starts=1, seed=seed).tops
         yield Errors(*(found[name] - math.log(truth) for name in ("pairs", "accuracy", "silhouette")))
 
 
@@ -282,38 +293,55 @@ def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settle
     run = asked.suited(way.method)
     run = replace(run, read_by=way.reading) if run.read_by == AUTO else run
     way = way._replace(method=run.method, reading=run.read_by)
-    for line in describe(found, way):
+    lines = describe(found, way, mixed=asked.mixed)
+    for line in lines:
         log.info(line)
-    expected = expect_of(found, way, mixed=asked.mixed)
-    return Settled(run, way, "; ".join(describe(found, way)), expected)
+    return Settled(run, way, "; ".join(lines), expect_of(found, way, mixed=asked.mixed))
 
 
 def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:
     """The best of what a rehearsal tried that fits what was asked for; what is done by default, where there is none."""
     if found is None or not found.trials:
         return default_way(encoder)
+    trials = found.tried(mixed=asked.mixed)
+    untried = asked.read_by not in {trial.way.reading for trial in trials}  # the rest is chosen all the same
 
     def allowed(way: Way) -> bool:
         trains = asked.epochs is not None or asked.rate is not None
         return (
             asked.method in (AUTO, way.method)
-            and asked.read_by in (AUTO, way.reading)
+            and (untried or asked.read_by in (AUTO, way.reading))
             and not (trains and asked.method == AUTO and way.method == "kmeans")
         )
 
-    return choose(found.trials, plain_way(encoder.name), allowed)
+    return choose(trials, plain_way(encoder.name), allowed)
 
 
 def expect_of(found: Rehearsal, way: Way, *, mixed: bool) -> Expected | None:
     """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried."""
-    if way == choose(found.trials, plain_way(way.backbone)):
+    trials = found.tried(mixed=mixed)
+    if way == choose(trials, plain_way(way.backbone)):
         return found.mixed if mixed else found.alone
-    tried = next((trial for trial in found.trials if trial.way == way), None)
-    return None if tried is None or not mixed else expect(tried.scores, [found.known] * len(tried.scores))
+    tried = next((trial for trial in trials if trial.way == way), None)
+    if tried is None or not (mixed or found.apart):
+        return None
+    return expect(tried.scores, [found.known if mixed else found.hidden] * len(tried.scores))
 
 
-def describe(found: Rehearsal, taken: Way) -> list[str]:
+def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
     """The table of a rehearsal, a line each."""
-    lines = [f"Rehearsal on {found.hidden} of {found.known} known classes at a time, hidden (mean accuracy, %)"]
-    rows = tabulate(found, taken)
-    return lines + [f"{100 * mean:5.1f}  {way}{'  ← taken' if mine else ''}" for way, mean, mine in rows]
+    lines = [f"{BEGUN} {found.hidden} of {found.known} known classes at a time, hidden (mean accuracy, %)"]
+    rows = tabulate(found, taken, mixed=mixed)
+    return lines + [f"{100 * mean:5.1f}  {way}{TAKEN if mine else ''}" for way, mean, mine in rows]
+
+
+def read_description(text: str) -> tuple[str, list[tuple[str, float, bool]]]:
+    """What `describe` said of a rehearsal, as the facts of a run keep it: where it was, and a row for each way. Nothing
+    where there was none.
+    """
+    if not text.startswith(BEGUN):
+        return "", []
+    where, *lines = text.split("; ")
+    pairs = [line.strip().split("  ", 1) for line in lines]
+    rows = [(pair[1].removesuffix(TAKEN), float(pair[0]) / 100, pair[1].endswith(TAKEN)) for pair in pairs]
+    return where, rows

@@ -9,8 +9,10 @@ AUTO = "auto"
 AGREEMENT, GCD, DTC = "agreement", "gcd", "dtc"
 """How classes are counted: our own way, and the published two."""
 
-KMEANS, SHIFT = "k-means", "mean-shift"
-"""How clusters are read off latents: by k-means, as they are or after mean shift over neighbours."""
+READINGS = KMEANS, SHIFT, DISCRIMINANT = "k-means", "mean-shift", "discriminant"
+"""How clusters are read off latents: by k-means, as they are, after mean shift over neighbours, or along the
+discriminants of clusters that were found so.
+"""
 
 YES, NO = "yes", "no"
 
@@ -69,7 +71,7 @@ class Run:
     batch: int = 128
     """Images per step."""
     read_by: str = AUTO
-    """k-means or mean-shift."""
+    """k-means, mean-shift or discriminant."""
     count_by: str = AGREEMENT
     """Count by agreement, gcd or dtc."""
     mixed: bool = True
@@ -85,7 +87,9 @@ class Run:
         needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
         needed("rate", self.rate, self.rate is None or self.rate > 0, "a rate above 0")
         needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
-        needed("read-by", self.read_by, self.read_by in (AUTO, KMEANS, SHIFT), f"{AUTO}, {KMEANS} or {SHIFT}")
+        needed(
+            "read-by", self.read_by, self.read_by in (AUTO, *READINGS), f"{AUTO}, {KMEANS}, {SHIFT} or {DISCRIMINANT}"
+        )
         needed("count-by", self.count_by, self.count_by in (AGREEMENT, GCD, DTC), f"{AGREEMENT}, {GCD} or {DTC}")
         needed("unsure", self.unsure, self.unsure is None or 0 <= self.unsure <= 1, "a share, from 0 to 1")
         check_device(self.device)
@@ -96,4 +100,4 @@ class Run:
 
     def unit(self, reading: str) -> bool:
         """Whether latents are compared on the unit sphere, where the method's reading is this."""
-        return reading == "unit k-means" or self.read_by == SHIFT
+        return reading == "unit k-means" or self.read_by in (SHIFT, DISCRIMINANT)

@@ -146,12 +146,17 @@ class Rehearsal(NamedTuple):
     alone: Expected | None = None  # where every unlabelled image is of a new class
     why: str = ""  # why there was none, or less of one
     counting: tuple[Errors, ...] = ()  # by how much each way of counting was off, a hiding each
+    apart: tuple[Trial, ...] = ()  # the ways again, where every unlabelled image is of a new class
+
+    def tried(self, *, mixed: bool) -> tuple[Trial, ...]:
+        """The ways as they did where known classes may be among unlabelled images, or where they are not."""
+        return self.trials if mixed or not self.apart else self.apart
 
     def asdict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
         trials = {
             name: [trial.way._asdict() | {"scores": list(trial.scores)} for trial in getattr(self, name)]
-            for name in ("eyes", "trials")
+            for name in ("eyes", "trials", "apart")
         }
         return self._asdict() | trials | {"counting": [errors._asdict() for errors in self.counting]}
 
@@ -186,6 +191,7 @@ class Rehearsal(NamedTuple):
             expected("alone"),
             str(values.get("why", "")),
             counting,
+            trials(values.get("apart", ())),
         )
 
 
@@ -248,7 +254,15 @@ def expect(scores: Sequence[float], classes: Sequence[int]) -> Expected | None:
     return Expected(there, there - half, there + half, most, falls).at(most)
 
 
-def tabulate(rehearsal: Rehearsal, taken: Way) -> list[tuple[str, float, bool]]:
+def tell_nothing(trials: Sequence[Trial], lots: Trial) -> bool:
+    """Whether no way does better than drawing lots (`lots`) by more than its noise."""
+    return all(better <= NOISE * error for better, error in (gain(trial, lots) for trial in trials))
+
+
+def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> list[tuple[str, float, bool]]:
     """A row for each way, backbones first, the best before: what it is, its mean score, and whether it was taken."""
-    several = (sorted(trials, key=lambda trial: (-trial.mean, trial.way)) for trials in rehearsal[2:4])
+    several = (
+        sorted(trials, key=lambda trial: (-trial.mean, trial.way))
+        for trials in (rehearsal.eyes, rehearsal.tried(mixed=mixed))
+    )
     return [(trial.way.describe(), trial.mean, trial.way == taken) for trials in several for trial in trials]

@@ -61,6 +61,9 @@ class Page:
     tried: list[int] = field(default_factory=list)  # these numbers
     chosen: int = 0  # the number that was taken, where it was estimated
     reason: str = ""  # one sentence: why
+    rehearsal: str = ""  # one sentence: on which known classes ways were tried
+    rehearsed: list[tuple[str, float, bool]] = field(default_factory=list)  # way, mean accuracy, whether it was taken
+    expected: str = ""  # the accuracy that it lets expect
     metrics: dict[str, float] | None = None  # only where the truth is known
     measured: str = ""  # one sentence: on which images, against what
     comparison: list[tuple[str, float, float]] = field(default_factory=list)  # method, accuracy, NMI
@@ -101,6 +104,7 @@ def render(page: Page) -> str:
         "Classes": overview(page),
         "Images": gallery(page),
         "How many": counting(page),
+        "Rehearsal": rehearsal(page),
         "Measured": measures(page),
         "Training": training(page),
         "This run": particulars(page),
@@ -294,6 +298,23 @@ def counting(page: Page) -> str:
     return (
         f"<h2>How many classes</h2><p>{escape(page.reason)}.</p>"
         f'<p class="note">{note}</p><div class="curves">{figures}</div>'
+    )
+
+
+def rehearsal(page: Page) -> str:
+    """What was tried on known classes that were hidden, and what was taken."""
+    if not page.rehearsed:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(way)}{" <strong>taken</strong>" if taken else ""}</th>'
+        f'<td><span class="bar" style="--share:{accuracy:.1%}"></span>{accuracy:.1%}</td></tr>'
+        for way, accuracy, taken in page.rehearsed
+    )
+    hoped = f"<p>Expected accuracy on the images of this run: {escape(page.expected)}.</p>" if page.expected else ""
+    return (
+        f'<h2>Rehearsal</h2><p class="note">{escape(page.rehearsal)}</p>'
+        '<table class="comparison"><thead><tr><th scope="col">Way</th><th scope="col">Mean accuracy</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>{hoped}"
     )
 
 
