@@ -7,7 +7,10 @@ from torch.autograd import gradcheck
 from newfound.functional.losses import (
     consistency,
     cross_entropy,
+    distillation,
     divergence,
+    entropy_of_mean,
+    feature_distillation,
     info_nce,
     kcl,
     mean,
@@ -368,3 +371,54 @@ def test_divergence_from_a_sure_target_is_cross_entropy_over_the_number_of_class
 def test_divergence_of_no_images_is_0_and_passes_gradient():
     log_q = torch.zeros(0, 3, requires_grad=True)
     assert has_zero_gradient(divergence(log_q, torch.zeros(0, 3)), log_q)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_distillation_equals_the_loop_over_images(temperature):
+    new, old, total = numbers(5, 3), numbers(5, 3, seed=1), 0.0
+    for row, before in zip(new.tolist(), old.tolist(), strict=True):
+        p, q = ([math.exp(x / temperature) for x in values] for values in (row, before))
+        for mine, theirs in zip(p, q, strict=True):
+            total += theirs / sum(q) * math.log((theirs / sum(q)) / (mine / sum(p)))
+    assert distillation(new, old, temperature).item() == pytest.approx(temperature**2 * total / 5)
+
+
+def test_distillation_is_0_where_nothing_changed_and_never_moves_the_old_scores():
+    new, old = numbers(5, 3).requires_grad_(), numbers(5, 3, seed=1).requires_grad_()
+    assert distillation(old, old.detach()).item() == pytest.approx(0, abs=1e-12)
+    distillation(new, old).backward()
+    assert old.grad is None
+    assert new.grad.abs().sum() > 0
+    nothing = torch.zeros(0, 3, requires_grad=True)
+    assert has_zero_gradient(distillation(nothing, nothing), nothing)
+
+
+def test_feature_distillation_equals_the_loop_over_entries():
+    z, old = numbers(4, 3), numbers(4, 3, seed=1)
+    new_length, old_length = (math.sqrt(sum(x * x for x in t.flatten().tolist())) for t in (z, old))
+    total = sum(
+        (a / new_length - b / old_length) ** 2
+        for a, b in zip(z.flatten().tolist(), old.flatten().tolist(), strict=True)
+    )
+    assert feature_distillation(z, old).item() == pytest.approx(math.sqrt(total))
+
+
+def test_feature_distillation_sees_no_length_and_has_a_finite_gradient_where_nothing_moved():
+    z = numbers(4, 3).requires_grad_()
+    loss = feature_distillation(3 * z, z.detach())
+    assert loss.item() == pytest.approx(0, abs=1e-8)
+    loss.backward()
+    assert z.grad.isfinite().all()
+    nothing = torch.zeros(0, 3, requires_grad=True)
+    assert has_zero_gradient(feature_distillation(nothing, nothing), nothing)
+
+
+def test_the_entropy_of_the_mean_is_largest_where_classes_share_a_batch_evenly():
+    one, even = torch.eye(4)[[0, 0, 0, 0]], torch.eye(4)
+    assert entropy_of_mean(one).item() == pytest.approx(0)
+    assert entropy_of_mean(even).item() == pytest.approx(math.log(4))
+    p = probabilities(6, 4)
+    share = [sum(column) / 6 for column in zip(*p.tolist(), strict=True)]
+    assert entropy_of_mean(p).item() == pytest.approx(-sum(x * math.log(x) for x in share))
+    nothing = torch.zeros(0, 4, requires_grad=True)
+    assert has_zero_gradient(entropy_of_mean(nothing), nothing)

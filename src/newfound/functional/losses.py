@@ -130,3 +130,32 @@ def divergence(log_q: Float[Tensor, "n c"], p: Float[Tensor, "n c"]) -> Scalar:
     Averaged over images and classes, as their code does: 1/c of the mean of KL(p_i ‖ q_i).
     """
     return mean(F.kl_div(log_q, p, reduction="none"))
+
+
+def distillation(logits: Float[Tensor, "n c"], old: Float[Tensor, "n c"], temperature: float = 2.0) -> Scalar:
+    """How far a head has gone from what an old one says of the same images; the old one is never moved.
+
+        T² · mean_i KL(q_i ‖ p_i),   q = softmax(old / T),  p = softmax(logits / T)        (Hinton et al. 2015)
+
+    T² keeps the gradient's size whatever the temperature. Li & Hoiem 2016 (Learning without Forgetting, Eq. 2) take the
+    cross-entropy of q and p, which differs by what no gradient sees, and leave T² out.
+    """
+    p, q = (logits / temperature).log_softmax(1), (old.detach() / temperature).log_softmax(1)
+    return temperature**2 * mean(F.kl_div(p, q, reduction="none", log_target=True).sum(1))
+
+
+def feature_distillation(z: Float[Tensor, "n d"], old: Float[Tensor, "n d"]) -> Scalar:
+    """How far latents have gone from where an old backbone had them, as one direction for the whole batch.
+
+        ‖ Z/‖Z‖ − Z_old/‖Z_old‖ ‖,   ‖·‖ over all entries        (Roy et al. 2022, FRoST; so in their code)
+
+    From 0 to 2, whatever the batch size. Where nothing has moved it is 0, with a gradient of 0.
+    """
+    apart = F.normalize(z.flatten(), dim=0) - F.normalize(old.detach().flatten(), dim=0)
+    return apart.square().sum().clamp(min=1e-24).sqrt() if len(z) else z.sum()
+
+
+def entropy_of_mean(p: Float[Tensor, "n c"]) -> Scalar:
+    """How evenly class probabilities are spread over a batch: the entropy of their mean, −Σ_c p̄_c log p̄_c."""
+    share = p.mean(0) if len(p) else p.sum(0)
+    return -(share * share.clamp(min=EPSILON).log()).sum()

@@ -72,6 +72,12 @@ class Method(nn.Module, ABC):
         scores = self.logits(features)
         return None if scores is None else scores[:, -novel:]
 
+    def joint_head(self) -> nn.Linear | None:
+        """The head over known and novel classes that the next model is given: on latents its largest score is that of
+        `logits`. None where the method has no such head.
+        """
+        return None
+
     def log(self) -> dict[str, float]:
         """What to write down after an epoch, from the state."""
         return {}
@@ -125,6 +131,10 @@ class Sum(Method):
     def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"] | None:
         """Those of the first that has a head."""
         return next((scores for m in self._each() if (scores := m.novel_logits(features, novel)) is not None), None)
+
+    def joint_head(self) -> nn.Linear | None:
+        """That of the first that has one."""
+        return next((head for m in self._each() if (head := m.joint_head()) is not None), None)
 
     def log(self) -> dict[str, float]:
         """All that any of them logs."""
