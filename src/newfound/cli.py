@@ -17,6 +17,7 @@ from newfound.discovery.settings import Run, StageOne
 from newfound.errors import InputError, counted, sized
 
 if TYPE_CHECKING:
+    from newfound.benchmark.sequences import Sequence
     from newfound.discovery.result import Discovery
 
 app = App(
@@ -299,19 +300,23 @@ def benchmark(
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),
     keep: Path | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Make the rows of the paper's tables, ours beside the published numbers.
 
     newfound benchmark two-stage --dataset cifar10
     newfound benchmark single-stage --dataset cifar100 --split 20-80 --methods ncl ncl+spacing
+    newfound benchmark continual --dataset cifar100 --split 50-10x5 --backbone efficientnet-lite0
     newfound benchmark evidence --parts doodles
 
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets.
+        stages: two-stage or single-stage; continual: classes come in steps, and old images are gone; evidence: whether
+            the default wins, on fresh splits and sets.
         dataset: cifar10 or cifar100.
-        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
+        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order. Continual:
+            5+5; 50-10x5 (default), 80-10-10.
         methods: the rows to make; default: the paper's, then controls.
         parts: of the evidence; default: all.
         seeds: one row each; default: 0 1 2, or those of the evidence.
@@ -319,7 +324,15 @@ def benchmark(
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
+        backbone: pretrained network that continual rows begin with; default: our own, taught the first classes.
     """
+    if stages == "continual":
+        from newfound.benchmark.sequences import sequence
+
+        _continual(sequence(dataset, split, budget, backbone), data, output, methods, seeds or (0, 1, 2))
+        return
+    if backbone is not None:
+        raise InputError(f"--backbone is of continual rows, and {stages} rows train our own network. Leave it out.")
     if stages == "evidence":
         _evidence(data, output, parts, seeds)
         return
@@ -328,7 +341,7 @@ def benchmark(
     from newfound.benchmark.run import found, table
 
     which, seeds = table(stages, dataset, split, budget), seeds or (0, 1, 2)
-    place = found(which, data)
+    place = found(which.dataset, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
     _tell_rows(path, which.name)
@@ -342,6 +355,24 @@ def _tell_rows(path: Path, name: str) -> None:
         console.say("No row is finished: another process is at them.")
         return
     console.table(summary(path), f"{name}: mean over seeds, unlabelled training images")
+    console.say(f"Results: {path}")
+
+
+def _continual(
+    which: "Sequence", data: Path | None, output: Path, methods: tuple[str, ...], seeds: tuple[int, ...]
+) -> None:
+    """The rows of a sequence."""
+    from newfound.benchmark.continual import benchmark, read
+    from newfound.benchmark.curves import summary
+    from newfound.benchmark.run import found
+
+    place = found(which.dataset, data)
+    with console.show_progress() as progress:
+        path = benchmark(which, place, output, only=methods, seeds=seeds, progress=progress)
+    if not path.is_file():
+        console.say("No row is finished: another process is at them.")
+        return
+    console.table(summary(read(path)), f"{which.name}: per cent of test images after the last step, mean over seeds")
     console.say(f"Results: {path}")
 
 

@@ -564,7 +564,7 @@ def test_extended_anchors_keep_dtype_and_carry_no_gradient():
 
 
 def test_anchors_that_cannot_be_extended_are_refused():
-    with pytest.raises(InputError, match="4 anchors cannot be extended by 1 in 3 dimensions: .*room for 4"):
+    with pytest.raises(InputError, match=r"4 anchors cannot be extended by 1 in 3 dimensions: .*room for 4"):
         extend(simplex(4, 3), 1)
     with pytest.raises(ValueError, match="two anchors at least, found 1"):
         extend(simplex(1, 3), 1)

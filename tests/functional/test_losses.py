@@ -9,11 +9,11 @@ from newfound.functional.losses import (
     cross_entropy,
     distillation,
     divergence,
-    entropy_of_mean,
     feature_distillation,
     info_nce,
     kcl,
     mean,
+    mutual_information,
     pairwise_bce,
     pull,
     soft_cross_entropy,
@@ -413,12 +413,20 @@ def test_feature_distillation_sees_no_length_and_has_a_finite_gradient_where_not
     assert has_zero_gradient(feature_distillation(nothing, nothing), nothing)
 
 
-def test_the_entropy_of_the_mean_is_largest_where_classes_share_a_batch_evenly():
-    one, even = torch.eye(4)[[0, 0, 0, 0]], torch.eye(4)
-    assert entropy_of_mean(one).item() == pytest.approx(0)
-    assert entropy_of_mean(even).item() == pytest.approx(math.log(4))
-    p = probabilities(6, 4)
-    share = [sum(column) / 6 for column in zip(*p.tolist(), strict=True)]
-    assert entropy_of_mean(p).item() == pytest.approx(-sum(x * math.log(x) for x in share))
+def test_mutual_information_equals_the_loop_over_pairs_of_classes():
+    p, q = probabilities(6, 3), probabilities(6, 4, seed=1)
+    joint = [[sum(p[i, a] * q[i, b] for i in range(6)).item() / 6 for b in range(4)] for a in range(3)]
+    total = 0.0
+    for a in range(3):
+        for b in range(4):
+            alone = sum(joint[a]) * sum(row[b] for row in joint)
+            total += joint[a][b] * math.log(joint[a][b] / alone)
+    assert mutual_information(p, q).item() == pytest.approx(total)
+
+
+def test_mutual_information_is_that_of_the_classes_where_judgements_agree_and_0_where_one_says_nothing():
+    sure = torch.eye(4)
+    assert mutual_information(sure, sure).item() == pytest.approx(math.log(4))
+    assert mutual_information(sure, torch.full((4, 3), 1 / 3)).item() == pytest.approx(0, abs=1e-6)
     nothing = torch.zeros(0, 4, requires_grad=True)
-    assert has_zero_gradient(entropy_of_mean(nothing), nothing)
+    assert has_zero_gradient(mutual_information(nothing, nothing), nothing)

@@ -456,7 +456,9 @@ def test_accuracy_of_groups_equals_the_loop_over_images():
         group = 0 if label < 3 else 1 if label < 5 else 2
         seen[group] += 1
         right[group] += names.get(output) == label
-    assert group_accuracy(truth, guess, names, sizes) == pytest.approx([r / n for r, n in zip(right, seen, strict=True)])
+    assert group_accuracy(truth, guess, names, sizes) == pytest.approx(
+        [r / n for r, n in zip(right, seen, strict=True)]
+    )
 
 
 def test_names_that_were_found_on_training_images_are_not_mended_on_test_images():

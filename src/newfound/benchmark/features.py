@@ -34,9 +34,7 @@ def look_at(
     return FeatureImages(images.listing, store.open(), find_all(store, keys), keys)
 
 
-def enlarge(
-    pixels: UInt8[Tensor, "n channels height width"], size: int
-) -> UInt8[Tensor, "n channels {size} {size}"]:
+def enlarge(pixels: UInt8[Tensor, "n channels height width"], size: int) -> UInt8[Tensor, "n channels {size} {size}"]:
     """Images brought to so many pixels of a side."""
     large = F.interpolate(pixels.float(), (size, size), mode="bicubic", antialias=True)
     return large.round().clamp(0, 255).to(torch.uint8)

@@ -155,7 +155,13 @@ def feature_distillation(z: Float[Tensor, "n d"], old: Float[Tensor, "n d"]) -> 
     return apart.square().sum().clamp(min=1e-24).sqrt() if len(z) else z.sum()
 
 
-def entropy_of_mean(p: Float[Tensor, "n c"]) -> Scalar:
-    """How evenly class probabilities are spread over a batch: the entropy of their mean, −Σ_c p̄_c log p̄_c."""
-    share = p.mean(0) if len(p) else p.sum(0)
-    return -(share * share.clamp(min=EPSILON).log()).sum()
+def mutual_information(p: Float[Tensor, "n a"], q: Float[Tensor, "n b"]) -> Scalar:
+    """How much one judgement of images tells about another one of the same images, in nats; to be made large.
+
+        I(P) = Σ_ab P_ab log P_ab / (P_a· P_·b),   P = mean_i p_i q_iᵀ        (Ji et al. 2019, IIC, Eq. 3)
+
+    0 where the two have nothing to do with each other, or either says the same of all images.
+    """
+    joint = torch.einsum("na,nb->ab", p, q) / max(len(p), 1)
+    apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+    return (joint * (joint.clamp(min=EPSILON).log() - apart.clamp(min=EPSILON).log())).sum()

@@ -1,7 +1,25 @@
 """One file, one paper. `METHODS` lists them; `a+b` adds one to another."""
 
 from newfound.errors import InputError, choices
-from newfound.methods import anchored, dtc, dual, finetune, frost, frozen, joint, lwf, ncl, openmix, rs, simgcd, similarity, spacing, uno
+from newfound.methods import (
+    anchored,
+    dtc,
+    dual,
+    finetune,
+    frost,
+    frozen,
+    icarl,
+    joint,
+    lwf,
+    ncdwf,
+    ncl,
+    openmix,
+    rs,
+    simgcd,
+    similarity,
+    spacing,
+    uno,
+)
 from newfound.methods.base import Recipe, Sum, chain
 from newfound.types import Training
 
@@ -38,6 +56,8 @@ METHODS: dict[str, Recipe] = {
     "lwf": lwf.recipe,
     "frost": frost.recipe,
     "frozen": frozen.recipe,
+    "ncdwf": ncdwf.recipe,
+    "icarl": icarl.recipe,
     "anchored": anchored.recipe,
 }
 

@@ -43,6 +43,7 @@ class Anchored(Method):
 
         L = swapped(u·P / τ, [0 ; sinkhorn(u·P_novel / ε)]) + ρ · ‖Z/‖Z‖ − Z_old/‖Z_old‖‖,   u = unit(z W)
         p_k ← unit((v_k p_k + Σ u_i + n_k e_k) / (v_k + n_k)),   v_k ← min(v_k + n_k, images a class)
+        c_k ← unit((v_k c_k + Σ u_i) / (v_k + n_k))
 
     Known prototypes start at the directions of their classes' latents, drawn from what is remembered of them
     (`Replay`), and n_k drawn latents hold them as images hold the novel ones; k-means places these. Anchors e of known
@@ -50,12 +51,17 @@ class Anchored(Method):
     distance from all, without moving any, turned towards the novel prototypes. What the old backbone says of the images
     (ρ) keeps true what is remembered. W whitens by the known classes' covariance.
 
+    Images are told by the angles to the centres c, which follow the same latents and no anchor: room that is left over
+    by known anchors leaves novel ones further from their classes than known ones are from theirs, and to tell images by
+    the prototypes would favour known classes (decision 19).
+
     Where labelled images take part they take the place of drawn latents. Where unlabelled images may be of known
     classes (`mixed`), they may be assigned to these.
     """
 
     prototypes: Float[Tensor, "c d"]
     anchors: Float[Tensor, "c d"]
+    centres: Float[Tensor, "c d"]
     counts: Float[Tensor, " c"]
     limit: Tensor
     metric: Float[Tensor, "d d"]
@@ -73,6 +79,7 @@ class Anchored(Method):
         classes = problem.known + problem.novel
         self.register_buffer("prototypes", torch.zeros(classes, problem.dim))
         self.register_buffer("anchors", torch.zeros(classes, problem.dim))
+        self.register_buffer("centres", torch.zeros(classes, problem.dim))
         self.register_buffer("counts", torch.zeros(classes))
         self.register_buffer("limit", torch.tensor(1.0))  # beyond which counts do not grow
         metric = torch.eye(problem.dim) if known is None else whitening(known.within_covariance, SHRINK)
@@ -98,6 +105,7 @@ class Anchored(Method):
         found = kmeans(free, novel, now.random("novel"))
         new, counts = means(free, found.assignment, novel)
         self.prototypes.copy_(F.normalize(torch.cat([old, new]), dim=1))
+        self.centres.copy_(self.prototypes)
         self.anchors.copy_(place_anchors(self.prototypes[:known], self.prototypes[known:]))
         self.limit.fill_(len(free) / novel)
         self.counts.copy_(torch.cat([sizes.to(counts) * 0 + self.limit, counts]).minimum(self.limit).clamp(min=1))
@@ -127,17 +135,19 @@ class Anchored(Method):
             each = max(1, len(z) // max(1, self.problem.novel))
             drawn, drawn_labels = self.replay.draw(each, now.random("replay"))
             z, assignment = torch.cat([z, drawn]), torch.cat([assignment, drawn_labels])
-        moved = move(self.space(z), self.prototypes, self.anchors, self.counts, assignment)
+        u, nowhere = self.space(z), torch.zeros_like(self.anchors)
+        moved = move(u, self.prototypes, self.anchors, self.counts, assignment)
+        self.centres.copy_(F.normalize(move(u, self.centres, nowhere, self.counts, assignment).prototypes, dim=1))
         self.prototypes.copy_(F.normalize(moved.prototypes, dim=1))
         self.counts.copy_(moved.counts.minimum(self.limit))
 
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
-        """Cosines with the prototypes of known classes, then of novel ones, over the temperature."""
-        return self.space(features) @ self.prototypes.T / TEMPERATURE
+        """Cosines with the centres of known classes, then of novel ones, over the temperature."""
+        return self.space(features) @ self.centres.T / TEMPERATURE
 
     def joint_head(self) -> nn.Linear:
-        """The prototypes behind the whitening: zW·p = z·(pW), for W is symmetric."""
-        return unbiased(self.prototypes @ self.metric / TEMPERATURE)
+        """The centres behind the whitening: zW·c = z·(cW), for W is symmetric."""
+        return unbiased(self.centres @ self.metric / TEMPERATURE)
 
     @property
     def _first(self) -> int:
@@ -152,9 +162,7 @@ class Anchored(Method):
         return target
 
 
-def place_anchors(
-    known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d"]
-) -> Float[Tensor, "all d"]:
+def place_anchors(known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d"]) -> Float[Tensor, "all d"]:
     """Anchors of known prototypes, orthonormal, and of novel ones, at the same distance √2 from all."""
     return extend(orthonormal(known), len(novel), novel)
 
@@ -173,4 +181,5 @@ recipe = Recipe(
     Training(epochs=200, batch=128, rate=0.1, schedule=_SCHEDULE, views=("weak", "weak"), trains=1),
     "head",
     own=Own(30, 0.05, _SCHEDULE),
+    continual=True,
 )

@@ -163,6 +163,7 @@ class Recipe:
     stage_one: tuple[Stage, ...] = ("supervised",)  # what comes before, in this order
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
+    continual: bool = False  # gives the next model a head over known and novel classes (`Method.joint_head`)
     joins: bool = False  # may be added to another method: it learns nothing of its own, and one view is enough for it
     own: Own = Own()
     spacing: Preset | None = None  # how the Spacing in it is set, where there is one

@@ -56,4 +56,5 @@ recipe = Recipe(
     "optional",
     Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
     "head",
+    continual=True,
 )

@@ -92,4 +92,5 @@ recipe = Recipe(
     # CIFAR-10's; for CIFAR-100 batches of 256, and the rate never falls within the 300 epochs
     Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
     "head",
+    continual=True,
 )

@@ -53,7 +53,7 @@ class FrozenBaseline(Method):
         self.replay, self.each = Replay(known, problem.known, problem.dim), max(1, DRAWN // max(1, problem.known))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
-        """`swapped` and `novel` on unlabelled images; `replay` of drawn latents, or `cross-entropy` of labelled ones."""
+        """`swapped` and `novel` on unlabelled images; `replay` of drawn latents, or `cross-entropy` on labelled."""
         u, labelled = unlabelled_rows(batch, self.problem), self.problem.labelled
         cosines = torch.stack([self.novel(view.z[u]) for view in latents])
         guess = self.problem.known + cosines[0].argmax(1)
@@ -92,4 +92,5 @@ recipe = Recipe(
     Training(epochs=200, batch=256, rate=0.1, schedule=partial(warm_cosine, warm=0.05, start=0.01, end=0.01), trains=0),
     "head",
     described=True,
+    continual=True,
 )
