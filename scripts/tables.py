@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from newfound.benchmark import claims, evidence, summary
+from newfound.benchmark import claims, curves, evidence, summary
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -19,6 +19,7 @@ PAGES = (
     "docs/results.md",
     "docs/claims.md",
     "docs/evidence.md",
+    "docs/continual.md",
     "docs/methods.md",
     "docs/decisions/0005-weights.md",
     "docs/decisions/0006-cpu-budget.md",
@@ -67,6 +68,16 @@ def results(part: str, name: str) -> str:
     """A part of one table of the benchmark; what was not run is said."""
     path = ROOT / f"results/{name}.json"
     return getattr(summary, part)(summary.read(path)) if path.is_file() else "Not run yet."
+
+
+def continual(part: str, name: str) -> str:
+    """A part of one table of continual discovery, and its curve beside."""
+    path = ROOT / f"results/{name}.json"
+    if not path.is_file():
+        return "Not run yet."
+    found = summary.read(path)
+    (ROOT / f"docs/figures/{name}.svg").write_text(curves.draw(found), encoding="utf-8")
+    return CONTINUAL[part](found)
 
 
 def all_claims() -> str:
@@ -184,16 +195,19 @@ EVIDENCE = {
     "large": evidence.large_tables,
     "verdicts": evidence.verdicts,
 }
+CONTINUAL = {"steps": curves.table, "groups": curves.groups}
 PARTS = ("comparison", "published", "gains", "separation", "costs")
 
 
 def filled(text: str) -> str:
     """A page with its tables made anew."""
-    pattern = re.compile(r"(<!-- (\w+)(?: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+    pattern = re.compile(r"(<!-- (\w+)(?: ([\w+@-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
     def made(match: re.Match[str]) -> str:
         if match[2] == "evidence":
             table = EVIDENCE[match[3]](ROOT / "results")
+        elif match[2] in CONTINUAL:
+            table = continual(match[2], match[3])
         else:
             table = results(match[2], match[3]) if match[2] in PARTS else TABLES[match[2]]()
         return f"{match[1]}{table}\n{match[4]}"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,7 @@ from newfound.training.loop import survey
 from newfound.types import seeded
 
 
+@runtime_checkable
 class Source(Protocol):
     """Training and test images of a sequence; labels count its classes in the order in which they come."""
 
