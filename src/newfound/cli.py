@@ -17,7 +17,6 @@ from newfound.discovery.settings import Run, StageOne
 from newfound.errors import InputError, counted, sized
 
 if TYPE_CHECKING:
-    from newfound.benchmark.sequences import Sequence
     from newfound.discovery.result import Discovery
 
 app = App(
@@ -326,21 +325,29 @@ def benchmark(
         keep: folder for each row's latents, which newfound figure draws.
         backbone: pretrained network that continual rows begin with; default: our own, taught the first classes.
     """
+    if stages == "evidence":
+        return _evidence(data, output, parts, seeds)
+    seeds = seeds or (0, 1, 2)
     if stages == "continual":
-        from newfound.benchmark.sequences import sequence
-
-        _continual(sequence(dataset, split, budget, backbone), data, output, methods, seeds or (0, 1, 2))
-        return
+        return _continual((dataset, split, budget, backbone), data, output, methods, seeds)
     if backbone is not None:
         raise InputError(f"--backbone is of continual rows, and {stages} rows train our own network. Leave it out.")
-    if stages == "evidence":
-        _evidence(data, output, parts, seeds)
-        return
+    return _table((stages, dataset, split, budget), data, output, methods, seeds, keep)
 
+
+def _table(
+    words: tuple[str, str | None, str | None, str],
+    data: Path | None,
+    output: Path,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    keep: Path | None,
+) -> None:
+    """The rows of one of the paper's tables."""
     from newfound.benchmark.run import benchmark as run
     from newfound.benchmark.run import found, table
 
-    which, seeds = table(stages, dataset, split, budget), seeds or (0, 1, 2)
+    which = table(*words)
     place = found(which.dataset, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
@@ -359,13 +366,20 @@ def _tell_rows(path: Path, name: str) -> None:
 
 
 def _continual(
-    which: "Sequence", data: Path | None, output: Path, methods: tuple[str, ...], seeds: tuple[int, ...]
+    words: tuple[str | None, str | None, str, str | None],
+    data: Path | None,
+    output: Path,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
 ) -> None:
     """The rows of a sequence."""
-    from newfound.benchmark.continual import benchmark, read
+    from newfound.benchmark.continual import benchmark
     from newfound.benchmark.curves import summary
+    from newfound.benchmark.records import read
     from newfound.benchmark.run import found
+    from newfound.benchmark.sequences import sequence
 
+    which = sequence(*words)
     place = found(which.dataset, data)
     with console.show_progress() as progress:
         path = benchmark(which, place, output, only=methods, seeds=seeds, progress=progress)

@@ -58,6 +58,23 @@ def test_in_two_stages_there_is_a_score_for_every_known_and_novel_class(name):
     assert scores.shape == (5, KNOWN + NOVEL)
 
 
+@pytest.mark.parametrize("known", [0, 1])
+@pytest.mark.parametrize("name", [*TWO_STAGE, "ncdwf"])
+def test_one_known_class_is_enough_and_none_as_well_unless_it_is_refused(name, known):
+    model, problem = Model(SmallResNet(2, 2), 8, 3, ("a",)[:known]), Problem(DIM, known, NOVEL, False, ROWS)
+    if name == "ncdwf" and known == 0:
+        with pytest.raises(InputError, match="none is known"):
+            parse(name).build(problem, model)
+        return
+    method = parse(name).build(problem, model)
+    survey = Survey(torch.rand(ROWS, DIM, generator=generator("survey")), torch.full((ROWS,), -1))
+    method.before_epoch(lambda: survey, NOW._replace(epoch=0))
+    latents, batch = make_batch(method)
+    assert all(loss.isfinite() for loss in method(latents, batch, NOW).values())
+    method.after_step(latents, batch, latents.__getitem__, NOW)
+    assert method.logits(latents[0].z).shape == (len(batch.labels), known + NOVEL)
+
+
 @pytest.mark.parametrize("name", CONTINUAL)
 def test_the_head_that_the_next_model_is_given_says_what_the_method_says(name):
     method = make_method(name, labelled=METHODS[name].labelled == "needed").eval()

@@ -7,7 +7,6 @@ images, and to measure test images. The upper bound, `JOINT`, learns from it, an
 """
 
 import copy
-import json
 import logging
 import time
 from collections.abc import Sequence as Many
@@ -22,8 +21,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound import cache, files, methods, parallel
+from newfound.benchmark.records import add, check_results, has, read
 from newfound.benchmark.rows import rounded
-from newfound.benchmark.run import differing
 from newfound.benchmark.sequences import JOINT, ROWS, Sequence
 from newfound.benchmark.sources import Source, read_source
 from newfound.console import Progress, silent
@@ -300,57 +299,3 @@ def benchmark(
             log.info(f"{name}, seed {seed}: another process is at it.")
         progress("rows", len(todo), {"epoch": number + 1.0})
     return path
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The setting and the rows of a file of results; none where there is no file."""
-    if not path.is_file():
-        return {"setting": None, "rows": []}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        for row in found["rows"]:
-            _ = (
-                row["method"],
-                row["seed"],
-                row["training"],
-                row["groups"],
-                row["last"]["all"],
-                row["forgetting"]["mean"],
-            )
-        return {"setting": dict(found["setting"]), "rows": list(found["rows"])}
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise InputError(
-            f"{path} is no file of results that this version can add to ({type(error).__name__}: {error}). Move it "
-            "away, or give another -o."
-        ) from error
-
-
-def check_results(which: Sequence, found: dict[str, Any]) -> None:
-    """Refuse results of another setting."""
-    setting = json.loads(json.dumps(which.setting()))
-    differ = differing(found["setting"] or setting, setting)
-    differ += [
-        f"training of {row['method']}"
-        for row in found["rows"]
-        if row["training"] != which.training(row["method"]).settings()
-    ]
-    if differ:
-        raise InputError(
-            f"{which.name}.json holds results of another setting ({', '.join(dict.fromkeys(differ))} differ). Move the "
-            "file away, or write elsewhere with -o."
-        )
-
-
-def has(path: Path, name: str, seed: int) -> bool:
-    """Whether this row is done."""
-    return any(row["method"] == name and row["seed"] == seed for row in read(path)["rows"])
-
-
-def add(path: Path, row: dict[str, Any], which: Sequence) -> None:
-    """Add a row, if it is not there; another process may be adding one too."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with cache.lock(path.stem):
-        if not has(path, row["method"], row["seed"]):
-            rows = [*read(path)["rows"], row]
-            text = json.dumps({"setting": which.setting(), "rows": rows}, indent=1, ensure_ascii=False)
-            files.write(path, text + "\n")

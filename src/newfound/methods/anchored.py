@@ -163,7 +163,11 @@ class Anchored(Method):
 
 
 def place_anchors(known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d"]) -> Float[Tensor, "all d"]:
-    """Anchors of known prototypes, orthonormal, and of novel ones, at the same distance √2 from all."""
+    """Anchors of known prototypes, orthonormal, and of novel ones, at the same distance √2 from all; where no two classes
+    are known, which would hold a distance, all are orthonormal.
+    """
+    if len(known) < 2:
+        return orthonormal(torch.cat([known, novel]))
     return extend(orthonormal(known), len(novel), novel)
 
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from newfound.errors import InputError
 from newfound.functional.losses import cross_entropy, mean, mutual_information
 from newfound.functional.pseudo import ranking_statistics
 from newfound.functional.schedules import ramp, steps
@@ -108,6 +109,8 @@ class Ncdwf(Method):
 
 def build(problem: Problem, model: Model) -> Method:
     """The known head starts as stage one's, which is also the one that pseudo-latents are found for."""
+    if not problem.known:
+        raise InputError("ncdwf learns novel classes beside known ones, and none is known. Take anchored, or frost.")
     return Ncdwf(problem, model.head)
 
 

@@ -29,7 +29,10 @@ class Widened(nn.Module):
         super().__init__()
         self.problem, self.weight = problem, weight
         self.novel = Heads(problem._replace(labelled=False, mixed=False))
-        self.joint = widen(head or nn.Linear(problem.dim, problem.known), problem.novel)
+        if problem.known:
+            self.joint = widen(head or nn.Linear(problem.dim, problem.known), problem.novel)
+        else:
+            self.joint = nn.Linear(problem.dim, problem.novel)
         self.ramp = (50 / 300, 5.0) if problem.known <= FEW else (1.0, 25.0)
 
     def forward(
