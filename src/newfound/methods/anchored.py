@@ -163,8 +163,9 @@ class Anchored(Method):
 
 
 def place_anchors(known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d"]) -> Float[Tensor, "all d"]:
-    """Anchors of known prototypes, orthonormal, and of novel ones, at the same distance √2 from all; where no two classes
-    are known, which would hold a distance, all are orthonormal.
+    """Anchors of known prototypes, orthonormal, and of novel ones, at the same distance √2 from all.
+
+    Fewer than two known classes tell no distance: all anchors are orthonormal then.
     """
     if len(known) < 2:
         return orthonormal(torch.cat([known, novel]))
