@@ -1,4 +1,5 @@
 import torch
+from safetensors.torch import save
 
 from newfound.networks.model import Statistics
 from newfound.networks.replay import Replay, diagonal
@@ -37,3 +38,8 @@ def test_a_diagonal_covariance_keeps_variances_alone():
     kept = diagonal(known).within_covariance
     assert torch.equal(kept, torch.diag(known.within_covariance.diag()))
     assert diagonal(None) is None
+
+
+def test_what_is_remembered_can_be_saved():
+    for known in (statistics(), None):
+        assert save(Replay(known, 3, 4).state_dict())

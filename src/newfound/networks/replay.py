@@ -29,7 +29,8 @@ class Replay(nn.Module):
             statistics = Statistics(*nothing)
         values, vectors = torch.linalg.eigh(statistics.within_covariance.double())
         self.register_buffer("means", statistics.means.clone())
-        self.register_buffer("root", (vectors * values.clamp(min=0).sqrt()).to(statistics.means))
+        root = (vectors * values.clamp(min=0).sqrt()).to(statistics.means)
+        self.register_buffer("root", root.contiguous())  # LAPACK's columns cannot be saved as they lie
         self.register_buffer("there", statistics.counts > 0)
 
     @torch.no_grad()
