@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from newfound.benchmark import claims, continuing, evidence, reviewing, summary
+from newfound.benchmark import claims, continual_tables, continuing, evidence, reviewing, summary
 from newfound.report.curves import draw_curves
 from newfound.report.drawings import save
 
@@ -22,6 +22,7 @@ PAGES = (
     "docs/claims.md",
     "docs/evidence.md",
     "docs/reviewing.md",
+    "docs/continual.md",
     "docs/methods.md",
     "docs/decisions/0005-weights.md",
     "docs/decisions/0006-cpu-budget.md",
@@ -73,6 +74,16 @@ def results(part: str, name: str) -> str:
     """A part of one table of the benchmark; what was not run is said."""
     path = ROOT / f"results/{name}.json"
     return getattr(summary, part)(summary.read(path)) if path.is_file() else "Not run yet."
+
+
+def continual(part: str, name: str) -> str:
+    """A part of one table of continual discovery, and its curve beside."""
+    path = ROOT / f"results/{name}.json"
+    if not path.is_file():
+        return "Not run yet."
+    found = summary.read(path)
+    (ROOT / f"docs/figures/{name}.svg").write_text(continual_tables.draw(found), encoding="utf-8")
+    return CONTINUAL[part](found)
 
 
 def all_claims() -> str:
@@ -212,18 +223,21 @@ REVIEWING = {
     "spending": reviewing.spending,
     "seeds": reviewing.tables,
 }
+CONTINUAL = {"steps": continual_tables.table, "groups": continual_tables.groups}
 PARTS = ("comparison", "published", "gains", "separation", "costs")
 
 
 def filled(text: str) -> str:
     """A page with its tables made anew."""
-    pattern = re.compile(r"(<!-- (\w+)(?: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+    pattern = re.compile(r"(<!-- (\w+)(?: ([\w+@-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
     def made(match: re.Match[str]) -> str:
         if match[2] == "evidence":
             table = EVIDENCE[match[3]](ROOT / "results")
         elif match[2] == "reviewing":
             table = REVIEWING[match[3]](ROOT / "results")
+        elif match[2] in CONTINUAL:
+            table = continual(match[2], match[3])
         else:
             table = results(match[2], match[3]) if match[2] in PARTS else TABLES[match[2]]()
         return f"{match[1]}{table}\n{match[4]}"

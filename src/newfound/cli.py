@@ -440,21 +440,25 @@ def benchmark(
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),
     keep: Path | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Make the rows of the paper's tables, ours beside the published numbers.
 
     newfound benchmark two-stage --dataset cifar10
     newfound benchmark single-stage --dataset cifar100 --split 20-80 --methods ncl ncl+spacing
+    newfound benchmark continual --dataset cifar100 --split 50-10x5 --backbone efficientnet-lite0
     newfound benchmark evidence --parts doodles
     newfound benchmark review --parts clip-art
 
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage; evidence: whether the default wins, on fresh splits and sets; review: actions
-            that a simulated reviewer needs; continue: what its answers teach.
+        stages: two-stage or single-stage; continual: classes come in steps, and old images are gone; evidence: whether
+            the default wins, on fresh splits and sets; review: actions that a simulated reviewer needs; continue: what
+            its answers teach.
         dataset: cifar10 or cifar100.
-        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order.
+        split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order. Continual:
+            5+5; 50-10x5 (default), 80-10-10.
         methods: the rows to make; default: the paper's, then controls.
         parts: of the evidence, or piles to review (cifar10, clip-art); default: all.
         seeds: one row each; default: 0 1 2, or those of the evidence.
@@ -462,17 +466,33 @@ def benchmark(
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
+        backbone: pretrained network that continual rows begin with; default: our own, taught the first classes.
     """
     others = {"evidence": _evidence, "review": _review, "continue": _continue}
     if stages in others:
-        others[stages](data, output, parts, seeds)
-        return
+        return others[stages](data, output, parts, seeds)
+    seeds = seeds or (0, 1, 2)
+    if stages == "continual":
+        return _continual((dataset, split, budget, backbone), data, output, methods, seeds)
+    if backbone is not None:
+        raise InputError(f"--backbone is of continual rows, and {stages} rows train our own network. Leave it out.")
+    return _table((stages, dataset, split, budget), data, output, methods, seeds, keep)
 
+
+def _table(
+    words: tuple[str, str | None, str | None, str],
+    data: Path | None,
+    output: Path,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    keep: Path | None,
+) -> None:
+    """The rows of one of the paper's tables."""
     from newfound.benchmark.run import benchmark as run
     from newfound.benchmark.run import found, table
 
-    which, seeds = table(stages, dataset, split, budget), seeds or (0, 1, 2)
-    place = found(which, data)
+    which = table(*words)
+    place = found(which.dataset, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
     _tell_rows(path, which.name)
@@ -486,6 +506,31 @@ def _tell_rows(path: Path, name: str) -> None:
         console.say("No row is finished: another process is at them.")
         return
     console.table(summary(path), f"{name}: mean over seeds, unlabelled training images")
+    console.say(f"Results: {path}")
+
+
+def _continual(
+    words: tuple[str | None, str | None, str, str | None],
+    data: Path | None,
+    output: Path,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+) -> None:
+    """The rows of a sequence."""
+    from newfound.benchmark.continual import benchmark
+    from newfound.benchmark.continual_tables import summary
+    from newfound.benchmark.records import read
+    from newfound.benchmark.run import found
+    from newfound.benchmark.sequences import sequence
+
+    which = sequence(*words)
+    place = found(which.dataset, data)
+    with console.show_progress() as progress:
+        path = benchmark(which, place, output, only=methods, seeds=seeds, progress=progress)
+    if not path.is_file():
+        console.say("No row is finished: another process is at them.")
+        return
+    console.table(summary(read(path)), f"{which.name}: per cent of test images after the last step, mean over seeds")
     console.say(f"Results: {path}")
 
 

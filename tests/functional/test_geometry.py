@@ -10,6 +10,7 @@ import sklearn.decomposition
 import sklearn.manifold
 import torch
 
+from newfound.errors import InputError
 from newfound.functional.geometry import (
     affine_fit,
     covariance,
@@ -22,6 +23,7 @@ from newfound.functional.geometry import (
     guttman,
     means,
     nearest,
+    orthonormal,
     principal,
     principal_axes,
     simplex,
@@ -522,6 +524,31 @@ def test_extended_anchors_are_equidistant_and_the_old_ones_stay(c, more, dim):
     assert spread(extended, 3.0) < 1e-12
 
 
+def test_anchors_extended_twice_are_equidistant_as_if_extended_once_and_the_first_ones_stay():
+    anchors = equidistant(gaussian(5, 20), 3.0)
+    extended = extend(extend(anchors, 4), 12)
+    assert torch.equal(extended[:5], anchors)
+    assert extended.shape == (21, 20)
+    assert spread(extended, 3.0) < 1e-12
+
+
+def test_extended_anchors_are_turned_towards_given_points_as_far_as_the_old_ones_let_them():
+    anchors, wanted = orthonormal(gaussian(4, 12)), gaussian(3, 12, seed=2)
+    plain, turned = extend(anchors, 3), extend(anchors, 3, wanted)
+    assert torch.equal(turned[:4], anchors)
+    assert spread(turned, math.sqrt(2)) < 1e-12
+
+    def far(extended):
+        return (extended[4:] - wanted).norm().item()
+
+    assert far(turned) < far(plain)
+    basis = torch.linalg.svd(anchors - anchors.mean(0)).Vh[3:].T  # directions in which they may be turned
+    for seed in range(20):
+        rotation = torch.linalg.qr(gaussian(9, 9, seed=3 + seed)).Q
+        other = anchors.mean(0) + (turned[4:] - anchors.mean(0)) @ basis @ rotation @ basis.T
+        assert far(turned) <= (other - wanted).norm().item() + 1e-9
+
+
 def test_extending_anchors_moves_their_centroid_towards_the_new_ones():
     extended = extend(equidistant(gaussian(4, 9), 3.0), 2)
     c, more = 4, 2
@@ -537,7 +564,7 @@ def test_extended_anchors_keep_dtype_and_carry_no_gradient():
 
 
 def test_anchors_that_cannot_be_extended_are_refused():
-    with pytest.raises(ValueError, match="5 equidistant points need at least 4 dimensions, found 3"):
+    with pytest.raises(InputError, match=r"4 anchors cannot be extended by 1 in 3 dimensions: .*room for 4"):
         extend(simplex(4, 3), 1)
     with pytest.raises(ValueError, match="two anchors at least, found 1"):
         extend(simplex(1, 3), 1)

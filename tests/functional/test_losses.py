@@ -7,10 +7,13 @@ from torch.autograd import gradcheck
 from newfound.functional.losses import (
     consistency,
     cross_entropy,
+    distillation,
     divergence,
+    feature_distillation,
     info_nce,
     kcl,
     mean,
+    mutual_information,
     pairwise_bce,
     pull,
     soft_cross_entropy,
@@ -368,3 +371,61 @@ def test_divergence_from_a_sure_target_is_cross_entropy_over_the_number_of_class
 def test_divergence_of_no_images_is_0_and_passes_gradient():
     log_q = torch.zeros(0, 3, requires_grad=True)
     assert has_zero_gradient(divergence(log_q, torch.zeros(0, 3)), log_q)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_distillation_equals_the_loop_over_images(temperature):
+    new, old, total = numbers(5, 3), numbers(5, 3, seed=1), 0.0
+    for row, before in zip(new.tolist(), old.tolist(), strict=True):
+        p, q = ([math.exp(x / temperature) for x in values] for values in (row, before))
+        for mine, theirs in zip(p, q, strict=True):
+            total += theirs / sum(q) * math.log((theirs / sum(q)) / (mine / sum(p)))
+    assert distillation(new, old, temperature).item() == pytest.approx(temperature**2 * total / 5)
+
+
+def test_distillation_is_0_where_nothing_changed_and_never_moves_the_old_scores():
+    new, old = numbers(5, 3).requires_grad_(), numbers(5, 3, seed=1).requires_grad_()
+    assert distillation(old, old.detach()).item() == pytest.approx(0, abs=1e-12)
+    distillation(new, old).backward()
+    assert old.grad is None
+    assert new.grad.abs().sum() > 0
+    nothing = torch.zeros(0, 3, requires_grad=True)
+    assert has_zero_gradient(distillation(nothing, nothing), nothing)
+
+
+def test_feature_distillation_equals_the_loop_over_entries():
+    z, old = numbers(4, 3), numbers(4, 3, seed=1)
+    new_length, old_length = (math.sqrt(sum(x * x for x in t.flatten().tolist())) for t in (z, old))
+    total = sum(
+        (a / new_length - b / old_length) ** 2
+        for a, b in zip(z.flatten().tolist(), old.flatten().tolist(), strict=True)
+    )
+    assert feature_distillation(z, old).item() == pytest.approx(math.sqrt(total))
+
+
+def test_feature_distillation_sees_no_length_and_has_a_finite_gradient_where_nothing_moved():
+    z = numbers(4, 3).requires_grad_()
+    assert feature_distillation(3 * z, z.detach()).item() == pytest.approx(0, abs=1e-8)
+    feature_distillation(z, z.detach()).backward()
+    assert z.grad.isfinite().all()
+    nothing = torch.zeros(0, 3, requires_grad=True)
+    assert has_zero_gradient(feature_distillation(nothing, nothing), nothing)
+
+
+def test_mutual_information_equals_the_loop_over_pairs_of_classes():
+    p, q = probabilities(6, 3), probabilities(6, 4, seed=1)
+    joint = [[sum(p[i, a] * q[i, b] for i in range(6)).item() / 6 for b in range(4)] for a in range(3)]
+    total = 0.0
+    for a in range(3):
+        for b in range(4):
+            alone = sum(joint[a]) * sum(row[b] for row in joint)
+            total += joint[a][b] * math.log(joint[a][b] / alone)
+    assert mutual_information(p, q).item() == pytest.approx(total)
+
+
+def test_mutual_information_is_that_of_the_classes_where_judgements_agree_and_0_where_one_says_nothing():
+    sure = torch.eye(4)
+    assert mutual_information(sure, sure).item() == pytest.approx(math.log(4))
+    assert mutual_information(sure, torch.full((4, 3), 1 / 3)).item() == pytest.approx(0, abs=1e-6)
+    nothing = torch.zeros(0, 4, requires_grad=True)
+    assert has_zero_gradient(mutual_information(nothing, nothing), nothing)

@@ -14,7 +14,10 @@ from newfound.functional.metrics import (
     balance,
     calibration_error,
     calibration_gaps,
+    forgetting,
+    forward_transfer,
     gcd_accuracy,
+    group_accuracy,
     macro_accuracy,
     matching,
     nmi,
@@ -483,3 +486,41 @@ def test_gaps_of_parts_add_up_to_those_of_the_whole():
     parts = calibration_gaps(chance[:150], happened[:150]) + calibration_gaps(chance[150:], happened[150:])
     torch.testing.assert_close(parts, calibration_gaps(chance, happened))
     assert parts.abs().sum().item() / 400 == pytest.approx(calibration_error(chance, happened))
+
+
+def test_accuracy_of_groups_equals_the_loop_over_images():
+    random = generator("groups")
+    truth, guess = (torch.randint(0, 7, (80,), generator=random) for _ in range(2))
+    names, sizes = {0: 0, 1: 1, 2: 2, 3: 4, 4: 3, 6: 5}, (3, 2, 2)
+    right, seen = [0] * 3, [0] * 3
+    for label, output in zip(truth.tolist(), guess.tolist(), strict=True):
+        group = 0 if label < 3 else 1 if label < 5 else 2
+        seen[group] += 1
+        right[group] += names.get(output) == label
+    assert group_accuracy(truth, guess, names, sizes) == pytest.approx(
+        [r / n for r, n in zip(right, seen, strict=True)]
+    )
+
+
+def test_names_that_were_found_on_training_images_are_not_mended_on_test_images():
+    truth = torch.tensor([0, 0, 1, 1, 2, 2])
+    swapped = torch.tensor([0, 0, 2, 2, 1, 1])  # perfect clusters, whose names were found the other way round
+    assert group_accuracy(truth, swapped, {0: 0, 1: 1, 2: 2}, (1, 2)) == [1.0, 0.0]
+    assert group_accuracy(truth, swapped, {0: 0, 1: 2, 2: 1}, (1, 2)) == [1.0, 1.0]
+
+
+def test_accuracy_by_groups_is_the_re_assigned_accuracy_by_kind():
+    truth, guess = torch.tensor([0, 1, 1, 2, 3, 3, 2]), torch.tensor([0, 1, 0, 3, 2, 2, 0])
+    names = novel_names(truth, guess, 2)
+    known, novel = group_accuracy(truth, guess, names | {0: 0, 1: 1}, (2, 2))
+    assert (known, novel) == task_agnostic(truth, guess, 2, names)[1:]
+
+
+def test_forgetting_is_accuracy_when_learnt_minus_at_the_end():
+    assert forgetting([[0.9], [0.8, 0.6], [0.7, 0.65, 0.5]]) == pytest.approx([0.2, -0.05, 0.0])
+    assert forgetting([[0.9]]) == [0.0]
+
+
+def test_forward_transfer_is_the_mean_gain_over_the_first_model():
+    assert forward_transfer([0.5, 0.7], [0.4, 0.75]) == pytest.approx(0.025)
+    assert math.isnan(forward_transfer([], []))

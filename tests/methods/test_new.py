@@ -32,7 +32,7 @@ def house(tmp_path_factory):
     (methods / "compact.py").write_text(example(), encoding="utf-8")
     text = (methods / "__init__.py").read_text(encoding="utf-8")
     for before, more in (
-        ("from newfound.methods import ", "compact, "),
+        ("from newfound.methods import (\n", "    compact,\n"),
         ("METHODS: dict[str, Recipe] = {\n", '    "compact": compact.recipe,\n'),
     ):
         assert text.count(before) == 1

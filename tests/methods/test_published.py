@@ -32,6 +32,10 @@ PUBLISHED = {
     "dual": STAGE_FOUR,
     "openmix": STAGE_FOUR,
     "joint": (200, 256, 0.1, "sgd", 1e-4, "cosine", WEAK, ALL),
+    **dict.fromkeys(
+        ("finetune", "lwf", "frost", "icarl"),
+        (300, 128, 0.1, "sgd", 1e-4, f"steps(at=({170 / 300},))", WEAK, 3),  # FRoST's
+    ),
     "simgcd": (200, 128, 0.1, "sgd", 5e-5, "cosine(end=0.001)", WEAK, 1),
 }
 """Epochs, batch, rate, optimiser, decay, schedule, views, stages that train: the papers' and their code's, CIFAR-10."""

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from newfound.benchmark import continual_tables
 from newfound.benchmark.published import DATASETS, SINGLE_STAGE, TWO_STAGE
 from newfound.benchmark.summary import READINGS, bounds, flat, interval, paired, read
 from newfound.functional.geometry import distances, equidistant, even, guttman, smacof, stress
@@ -25,6 +26,12 @@ COMMAND = "python scripts/tables.py"
 RULE = "spacing:aligned"
 """The paper's rule as its rows here have it; ours, `spacing`, is no claim of the paper's."""
 
+SEQUENCES = ("continual-cifar100-50-10x5-cpu-efficientnet-lite0", "continual-cifar10-5+5@12-cpu")
+"""Where the paper's fifth section is put to the test."""
+
+OURS, LOWER, UPPER = "anchored", "finetune", "all-labels"
+"""Rows of a sequence: ours, and what it lies between."""
+
 SEEDS = 3
 """Fewer decide nothing."""
 
@@ -39,8 +46,9 @@ class Claim(NamedTuple):
 
 
 def gather(folder: Path, budget: str) -> Results:
-    """All results at a budget, by the name of their table."""
-    return {path.stem.removesuffix(f"-{budget}"): read(path) for path in folder.glob(f"*-stage-*-{budget}.json")}
+    """All results at a budget, by the name of their table; those of continual discovery by that of their file."""
+    tables = {path.stem.removesuffix(f"-{budget}"): read(path) for path in folder.glob(f"*-stage-*-{budget}.json")}
+    return tables | continual_tables.gather(folder)
 
 
 def claims(results: Results) -> list[Claim]:
@@ -50,6 +58,7 @@ def claims(results: Results) -> list[Claim]:
     found += [skewed(results, host) for host in HOSTS]
     found += [separates(results, "two-stage", "pairs", split) for split in ("5-5", "80-20")]
     found += [separates(results, "single-stage", host, split) for split in SPLITS for host in HOSTS]
+    found += [learns_on(results, name) for name in SEQUENCES]
     return [*found, equidistance(), apart(), crowded(), majorisation(), termination()]
 
 
@@ -154,6 +163,40 @@ def separates(results: Results, stages: str, host: str, split: str) -> Claim:
     figure = ", ".join(f"{what} {interval(differences[what], 3)}" for what in ("silhouette", "scatter"))
     both = [differences[what] for what in ("silhouette", "scatter")]
     return Claim(text, verdict(both), figure, _command(stages, host, split))
+
+
+def learns_on(results: Results, name: str) -> Claim:
+    """Does a model that discovers classes by itself go on learning them, without forgetting? (The paper's Section 5.)
+
+    Asked of all classes together, after the last step: ours must be above the first model, which never learns another
+    class, and above fine-tuning where that has as many seeds; and at most 3 points may be forgotten, mean over groups.
+    """
+    where = name.removeprefix("continual-")
+    text = f"Discovery lets continual learning go on without annotated tasks (Section 5; {where})"
+    table = results.get(name)
+    if table is None:
+        return Claim(text, "not tested", "not run", "newfound benchmark continual")
+    setting, scores = table["setting"], continual_tables.flat(table).set_index("seed")
+    ours = scores[scores["method"] == OURS]
+    command = next((row["command"] for row in table["rows"] if row["method"] == OURS), "newfound benchmark continual")
+    command = command.partition(" --methods")[0]
+    share = setting["classes"][0] / sum(setting["classes"])
+    idle = pd.Series({r["seed"]: 100 * share * r["groups"][0][0] for r in table["rows"] if r["method"] == OURS})
+    lower, upper = (scores[scores["method"] == other]["all"] for other in (LOWER, UPPER))
+    gains = [(ours["all"] - other).dropna() for other in (idle, lower)]
+    figure = f"all classes {ours['all'].mean():.1f}, {interval(gains[0], 1)} over never learning"
+    figure += f", {interval(gains[1], 1)} over fine-tuning" if len(gains[1]) else ""
+    figure += f", {100 * (ours['all'] / upper).dropna().mean():.0f} % of joint training" if len(upper) else ""
+    lost = ours["forgetting"].mean()
+    figure += f"; {lost:.1f} points forgotten on average, {ours['known lost'].mean():.1f} of the first classes"
+    if len(ours) < SEEDS:
+        return Claim(text, "not tested", f"fewer than {SEEDS} seeds; {figure}", command)
+    decided = verdict([gain for gain in gains if len(gain) >= SEEDS])
+    return Claim(text, "fails" if lost > FORGOTTEN else decided, figure, command)
+
+
+FORGOTTEN = 3.0
+"""Points that may be forgotten, mean over groups of classes, where it is said that nothing is."""
 
 
 def equidistance() -> Claim:

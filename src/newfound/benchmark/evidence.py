@@ -99,7 +99,7 @@ def evidence(
         if part.table is None:
             paths.append(_run_small(part, data, output, wanted, progress))
         else:
-            place = found(part.table, data)
+            place = found(part.table.dataset, data)
             paths.append(benchmark(part.table, place, output, only=part.methods, seeds=wanted, progress=progress))
     return paths
 

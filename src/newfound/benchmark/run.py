@@ -80,10 +80,10 @@ def table(stages: str, dataset: str | None, split: str | None, budget: str) -> T
     return which
 
 
-def found(which: Table, data: Path | None) -> Path:
+def found(dataset: str, data: Path | None) -> Path:
     """The folder with CIFAR's files; a clear word when it is not known."""
     if data is None:
-        datasets.DATASETS[which.dataset].check(None)  # says which files are needed
+        datasets.DATASETS[dataset].check(None)  # says which files are needed
     assert data is not None
     return data
 
@@ -163,7 +163,7 @@ def make_row(
 def read_task(which: Table, data: Path, budget: Budget) -> Task:
     """The images of a table, split; all files are looked for before any is read."""
     datasets.DATASETS[which.dataset].check(data)
-    train, test = (thinned(load_dataset(which.dataset, data, part), budget) for part in ("train", "test"))
+    train, test = (thinned(load_dataset(which.dataset, data, part), budget.images) for part in ("train", "test"))
     return Task(which.dataset, which.split, which.stages == "single-stage", train, test)
 
 
@@ -236,10 +236,10 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return names
 
 
-def thinned(images: Images, budget: Budget) -> Images:
-    """At most so many images of each class as the budget allows, the first ones."""
-    if budget.images is None:
+def thinned(images: Images, most: int | None) -> Images:
+    """At most so many images of each class, the first ones; None: all."""
+    if most is None:
         return images
     labels, classes = images.listing.labels, images.listing.classes
-    rows = [(labels == label).nonzero().squeeze(1)[: budget.images] for label in range(len(classes))]
+    rows = [(labels == label).nonzero().squeeze(1)[:most] for label in range(len(classes))]
     return images.pick(torch.cat(rows).sort().values)

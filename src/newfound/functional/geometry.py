@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from newfound.errors import InputError
 from newfound.types import Scalar
 
 STEPS, FEWEST_STEPS, PAIRS = 1000, 20, 10**8
@@ -317,8 +318,15 @@ def orthonormal(prototypes: Float[Tensor, "c dim"]) -> Float[Tensor, "c dim"]:
     return F.normalize(U @ Vh, dim=1).to(prototypes)
 
 
-def extend(anchors: Float[Tensor, "c dim"], more: int) -> Float[Tensor, "all dim"]:
+def extend(
+    anchors: Float[Tensor, "c dim"], more: int, towards: Float[Tensor, "{more} dim"] | None = None
+) -> Float[Tensor, "all dim"]:
     """The given equidistant anchors, untouched, and `more` after them at the same distance from all and each other.
+
+        e_new = ē + Y Q Nᵀ,   Y: `more` points at the right distances,   Q minimises ‖Y Q − (P − ē) N‖,   QQᵀ = I
+
+    N is a basis of what is orthogonal to the old anchors about their mean ē, in which alone the new ones may be turned;
+    P are the points `towards` which they are turned, where such are given.
 
     Needs c ≥ 2, to tell the distance, and c + more ≤ dim + 1. The new ones stand to one side of the old, so the
     centroid moves: subtract the mean where anchors must be origin-centred.
@@ -326,11 +334,19 @@ def extend(anchors: Float[Tensor, "c dim"], more: int) -> Float[Tensor, "all dim
     c, dim = anchors.shape
     if c < 2:
         raise ValueError(f"extend needs two anchors at least, found {c}: fewer do not tell the distance to keep.")
+    if c + more > dim + 1:
+        raise InputError(
+            f"{c} anchors cannot be extended by {more} in {dim} dimensions: found {c + more} equidistant points, and "
+            f"there is room for {dim + 1}. Take a backbone of {c + more - 1} dimensions or more, or add fewer classes."
+        )
     A = _exact(anchors)
     S = torch.pdist(A).mean() * simplex(c + more, dim)[:, : c + more - 1]
-    S = S - S[:c].mean(0)
-    added = A.mean(0) + S[c:] @ _procrustes(S[:c], A - A.mean(0))
-    return torch.cat([anchors.detach(), added.to(anchors)])
+    S, middle = S - S[:c].mean(0), A.mean(0)
+    added = S[c:] @ _procrustes(S[:c], A - middle)
+    if towards is not None:
+        N = torch.linalg.svd(A - middle).Vh[c - 1 :].T
+        added = added @ N @ _procrustes(added @ N, (_exact(towards) - middle) @ N) @ N.T
+    return torch.cat([anchors.detach(), (middle + added).to(anchors)])
 
 
 def _exact(x: Float[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:

@@ -130,3 +130,38 @@ def divergence(log_q: Float[Tensor, "n c"], p: Float[Tensor, "n c"]) -> Scalar:
     Averaged over images and classes, as their code does: 1/c of the mean of KL(p_i ‖ q_i).
     """
     return mean(F.kl_div(log_q, p, reduction="none"))
+
+
+def distillation(logits: Float[Tensor, "n c"], old: Float[Tensor, "n c"], temperature: float = 2.0) -> Scalar:
+    """How far a head has gone from what an old one says of the same images; the old one is never moved.
+
+        T² · mean_i KL(q_i ‖ p_i),   q = softmax(old / T),  p = softmax(logits / T)        (Hinton et al. 2015)
+
+    T² keeps the gradient's size whatever the temperature. Li & Hoiem 2016 (Learning without Forgetting, Eq. 2) take the
+    cross-entropy of q and p, which differs by what no gradient sees, and leave T² out.
+    """
+    p, q = (logits / temperature).log_softmax(1), (old.detach() / temperature).log_softmax(1)
+    return temperature**2 * mean(F.kl_div(p, q, reduction="none", log_target=True).sum(1))
+
+
+def feature_distillation(z: Float[Tensor, "n d"], old: Float[Tensor, "n d"]) -> Scalar:
+    """How far latents have gone from where an old backbone had them, as one direction for the whole batch.
+
+        ‖ Z/‖Z‖ − Z_old/‖Z_old‖ ‖,   ‖·‖ over all entries        (Roy et al. 2022, FRoST; so in their code)
+
+    From 0 to 2, whatever the batch size. Where nothing has moved it is 0, with a gradient of 0.
+    """
+    apart = F.normalize(z.flatten(), dim=0) - F.normalize(old.detach().flatten(), dim=0)
+    return apart.square().sum().clamp(min=1e-24).sqrt() if len(z) else z.sum()
+
+
+def mutual_information(p: Float[Tensor, "n a"], q: Float[Tensor, "n b"]) -> Scalar:
+    """How much one judgement of images tells about another one of the same images, in nats; to be made large.
+
+        I(P) = Σ_ab P_ab log P_ab / (P_a· P_·b),   P = mean_i p_i q_iᵀ        (Ji et al. 2019, IIC, Eq. 3)
+
+    0 where the two have nothing to do with each other, or either says the same of all images.
+    """
+    joint = torch.einsum("na,nb->ab", p, q) / max(len(p), 1)
+    apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+    return (joint * (joint.clamp(min=EPSILON).log() - apart.clamp(min=EPSILON).log())).sum()

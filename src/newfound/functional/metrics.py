@@ -1,10 +1,12 @@
 """How well clusters agree with the truth. Labels are names: they need not count from 0, nor be the same in both.
 
-Three functions look at known and novel classes together, and there known classes count from 0 and novel ones follow:
-`task_agnostic`, `task_aware` and `gcd_accuracy`. `silhouette` and `scatter` ask how far apart classes lie in features.
+Four functions look at known and novel classes together, and there known classes count from 0 and novel ones follow:
+`task_agnostic`, `task_aware`, `group_accuracy` and `gcd_accuracy`. `forgetting` and `forward_transfer` look at several
+steps, each of which adds classes. `silhouette` and `scatter` ask how far apart classes lie in features.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -176,6 +178,46 @@ def novel_names(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], known: int) 
     truth, guess = truth.cpu(), guess.cpu()
     novel = (truth >= known) & (guess >= known)
     return matching(truth[novel], guess[novel]) if novel.any() else {}
+
+
+def group_accuracy(
+    truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], names: dict[int, int], sizes: Sequence[int]
+) -> list[float]:
+    """Plain accuracy of a head over all classes on the images of each group of classes that was learnt together.
+
+        A_g = (1/|S_g|) Σ_{i∈S_g} 1[y_i = π(ŷ_i)],   S_g the images of group g's classes
+
+    Classes are numbered in the order in which they were learnt, `sizes` of them at a time, known ones first. π names
+    every output: a known one its own class, a novel one the class that it was matched to when it was learnt
+    (`novel_names` of the unlabelled training images of that step). Test images are never matched (Roy et al. 2022).
+    NaN for a group without an image.
+    """
+    _some(truth)
+    ends = torch.tensor([*sizes]).cumsum(0)
+    group, hit = torch.bucketize(truth.cpu(), ends, right=True), right(truth, guess, names).double()
+    return [hit[group == place].mean().item() for place in range(len(ends))]
+
+
+def forgetting(table: Sequence[Sequence[float]]) -> list[float]:
+    """How much of each group of classes was lost: its accuracy right after it was learnt minus at the end.
+
+        F_g = A_gg − A_Tg
+
+    Row t of the table are the accuracies A_tg of the groups learnt so far, after step t (`group_accuracy`); the last
+    group, just learnt, has lost nothing.
+    """
+    last = table[-1]
+    return [table[group][group] - last[group] for group in range(len(last))]
+
+
+def forward_transfer(own: Sequence[float], first: Sequence[float]) -> float:
+    """What the steps between were worth for finding further classes: mean accuracy of discovery at each step with the
+    model of the step before, minus with the model of step 0. NaN where there is no such step.
+
+        (1/|T|) Σ_t (a_t − b_t)
+    """
+    gains = [a - b for a, b in zip(own, first, strict=True)]
+    return sum(gains) / len(gains) if gains else math.nan
 
 
 def gcd_accuracy(truth: Int[Tensor, " n"], guess: Int[Tensor, " n"], known: int) -> ByKind:

@@ -1,7 +1,25 @@
 """One file, one paper. `METHODS` lists them; `a+b` adds one to another."""
 
 from newfound.errors import InputError, choices
-from newfound.methods import dtc, dual, joint, ncl, openmix, rs, simgcd, similarity, spacing, uno
+from newfound.methods import (
+    anchored,
+    dtc,
+    dual,
+    finetune,
+    frost,
+    frozen,
+    icarl,
+    joint,
+    lwf,
+    ncdwf,
+    ncl,
+    openmix,
+    rs,
+    simgcd,
+    similarity,
+    spacing,
+    uno,
+)
 from newfound.methods.base import Recipe, Sum, chain
 from newfound.types import Training
 
@@ -34,6 +52,13 @@ METHODS: dict[str, Recipe] = {
     "openmix": openmix.recipe,
     "joint": joint.recipe,
     "simgcd": simgcd.recipe,
+    "finetune": finetune.recipe,
+    "lwf": lwf.recipe,
+    "frost": frost.recipe,
+    "frozen": frozen.recipe,
+    "ncdwf": ncdwf.recipe,
+    "icarl": icarl.recipe,
+    "anchored": anchored.recipe,
 }
 
 

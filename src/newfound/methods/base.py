@@ -72,6 +72,12 @@ class Method(nn.Module, ABC):
         scores = self.logits(features)
         return None if scores is None else scores[:, -novel:]
 
+    def joint_head(self) -> nn.Linear | None:
+        """The head over known and novel classes that the next model is given: on latents its largest score is that of
+        `logits`. None where the method has no such head.
+        """
+        return None
+
     def log(self) -> dict[str, float]:
         """What to write down after an epoch, from the state."""
         return {}
@@ -126,6 +132,10 @@ class Sum(Method):
         """Those of the first that has a head."""
         return next((scores for m in self._each() if (scores := m.novel_logits(features, novel)) is not None), None)
 
+    def joint_head(self) -> nn.Linear | None:
+        """That of the first that has one."""
+        return next((head for m in self._each() if (head := m.joint_head()) is not None), None)
+
     def log(self) -> dict[str, float]:
         """All that any of them logs."""
         return {name: value for method in self._each() for name, value in method.log().items()}
@@ -153,6 +163,7 @@ class Recipe:
     stage_one: tuple[Stage, ...] = ("supervised",)  # what comes before, in this order
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
+    continual: bool = False  # gives the next model a head over known and novel classes (`Method.joint_head`)
     joins: bool = False  # may be added to another method: it learns nothing of its own, and one view is enough for it
     own: Own = Own()
     spacing: Preset | None = None  # how the Spacing in it is set, where there is one

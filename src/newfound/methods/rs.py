@@ -54,6 +54,12 @@ class Incremental(Method):
         """Novel classes, from h_u."""
         return self.scores(features)[1][:, -novel:]
 
+    def joint_head(self) -> nn.Linear:
+        """h_l, as far as images may be of known classes or of novel ones."""
+        every = self.pairs.heads.labelled
+        assert isinstance(every, nn.Linear)
+        return every
+
     def scores(self, z: Float[Tensor, "n dim"]) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n novel"]]:
         """Those of h_l, and those of h_u."""
         every, novel = self.pairs.logits(z).split(
@@ -78,5 +84,11 @@ _TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at
 recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
 # RS's own values; for CIFAR-100 the authors train RS+ 400 epochs in batches of 256 and weigh consistency 25 (T = 300).
 incremental = Recipe(
-    "Han et al., TPAMI 2021", build_incremental, "needed", _TRAINING, "head", stage_one=("rotation", "supervised")
+    "Han et al., TPAMI 2021",
+    build_incremental,
+    "needed",
+    _TRAINING,
+    "head",
+    stage_one=("rotation", "supervised"),
+    continual=True,
 )

@@ -61,3 +61,12 @@ def widen(head: nn.Linear, more: int) -> nn.Linear:
         wide.bias[: head.out_features] = head.bias
         wide.bias[head.out_features :] = head.bias.min() - 1
     return wide
+
+
+@torch.no_grad()
+def unbiased(weight: Float[Tensor, "classes dim"]) -> nn.Linear:
+    """A head with these rows, copied, that favours no class."""
+    head = nn.Linear(weight.shape[1], len(weight), device=weight.device, dtype=weight.dtype)
+    head.weight.copy_(weight)
+    head.bias.zero_()
+    return head

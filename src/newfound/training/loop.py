@@ -35,10 +35,17 @@ class Learner(nn.Module):
 
     def __init__(self, backbone: Backbone, method: Method, trains: int = ALL):
         super().__init__()
-        self.backbone, self.method = backbone, method
+        self.backbone, self.method, self.trains = backbone, method, trains
         self.backbone.requires_grad_(True)
         for stage in backbone.stages[: max(0, len(backbone.stages) - trains)]:
             stage.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Learner":
+        """As ever, but a backbone of which no stage learns only looks: its BatchNorm forgets nothing."""
+        super().train(mode)
+        if self.trains == 0:
+            self.backbone.eval()
+        return self
 
     def latents(self, images: Tensor) -> Latents:
         """Latents of every process's images, in full precision."""

@@ -1,0 +1,190 @@
+"""Spacing with anchors for known and novel classes together: ours.
+
+After K J Joseph, Sujoy Paul, Gaurav Aggarwal, Soma Biswas, Piyush Rai, Kai Han, Vineeth N Balasubramanian:
+Spacing Loss for Discovering Novel Categories, CVPR Workshops 2022, whose fifth section asks for it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from newfound.functional.cluster import kmeans
+from newfound.functional.geometry import extend, means, orthonormal, whitening
+from newfound.functional.losses import feature_distillation, mean, swapped_cross_entropy
+from newfound.functional.pseudo import sinkhorn
+from newfound.functional.schedules import warm_cosine
+from newfound.methods.base import Method, Own, Recipe, own_views, unlabelled_rows
+from newfound.networks.backbone import Backbone
+from newfound.networks.heads import unbiased
+from newfound.networks.model import Frozen, Model, Statistics
+from newfound.networks.replay import Replay
+from newfound.spacing.prototypes import move
+from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
+
+TEMPERATURE, EPSILON, LARGE = 0.1, 0.05, 2
+"""Of predictions; of assignments; views that give these, counted from the first: as `spacing:swapped` has them."""
+
+SHRINK = 0.3
+"""Of the known classes' covariance before latents are whitened by it, as there."""
+
+STAND = 100
+"""Latents that are drawn to say where a known class lies."""
+
+
+@final
+class Anchored(Method):
+    """Views of an image learn from one another which novel class it is of, beside the known ones; anchors hold the
+    prototypes of all apart.
+
+        L = swapped(u·P / τ, [0 ; sinkhorn(u·P_novel / ε)]) + ρ · ‖Z/‖Z‖ − Z_old/‖Z_old‖‖,   u = unit(z W)
+        p_k ← unit((v_k p_k + Σ u_i + n_k e_k) / (v_k + n_k)),   v_k ← min(v_k + n_k, images a class)
+        c_k ← unit((v_k c_k + Σ u_i) / (v_k + n_k))
+
+    Known prototypes start at the directions of their classes' latents, drawn from what is remembered of them
+    (`Replay`), and n_k drawn latents hold them as images hold the novel ones; k-means places these. Anchors e of known
+    classes are orthonormal and the nearest such to their prototypes; `extend` adds those of novel ones, at the same
+    distance from all, without moving any, turned towards the novel prototypes. What the old backbone says of the images
+    (ρ) keeps true what is remembered. W whitens by the known classes' covariance.
+
+    Images are told by the angles to the centres c, which follow the same latents and no anchor: room that is left over
+    by known anchors leaves novel ones further from their classes than known ones are from theirs, and to tell images by
+    the prototypes would favour known classes (decision 19).
+
+    Where labelled images take part they take the place of drawn latents. Where unlabelled images may be of known
+    classes (`mixed`), they may be assigned to these.
+    """
+
+    prototypes: Float[Tensor, "c d"]
+    anchors: Float[Tensor, "c d"]
+    centres: Float[Tensor, "c d"]
+    counts: Float[Tensor, " c"]
+    limit: Tensor
+    metric: Float[Tensor, "d d"]
+
+    def __init__(
+        self,
+        problem: Problem,
+        backbone: Backbone,
+        known: Statistics | None = None,
+        *,
+        distilled: float = 10.0,
+    ):
+        super().__init__()
+        self.problem, self.distilled = problem, distilled
+        classes = problem.known + problem.novel
+        self.register_buffer("prototypes", torch.zeros(classes, problem.dim))
+        self.register_buffer("anchors", torch.zeros(classes, problem.dim))
+        self.register_buffer("centres", torch.zeros(classes, problem.dim))
+        self.register_buffer("counts", torch.zeros(classes))
+        self.register_buffer("limit", torch.tensor(1.0))  # beyond which counts do not grow
+        metric = torch.eye(problem.dim) if known is None else whitening(known.within_covariance, SHRINK)
+        self.register_buffer("metric", metric)
+        self.replay, self.old = Replay(known, problem.known, problem.dim), Frozen(backbone)
+
+    def space(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Latents as they are compared: whitened directions."""
+        return F.normalize(z @ self.metric, dim=1)
+
+    def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
+        """Place prototypes and anchors, once."""
+        if self.counts.any():
+            return
+        seen, known, novel = survey(), self.problem.known, self.problem.novel
+        free = self.space(seen.unlabelled)
+        latents, labels = (
+            (seen.labelled, seen.labels[seen.labels >= 0])
+            if self.problem.labelled
+            else self.replay.draw(STAND, now.random("known"))
+        )
+        old, sizes = means(self.space(latents), labels, known)
+        found = kmeans(free, novel, now.random("novel"))
+        new, counts = means(free, found.assignment, novel)
+        self.prototypes.copy_(F.normalize(torch.cat([old, new]), dim=1))
+        self.centres.copy_(self.prototypes)
+        self.anchors.copy_(place_anchors(self.prototypes[:known], self.prototypes[known:]))
+        self.limit.fill_(len(free) / novel)
+        self.counts.copy_(torch.cat([sizes.to(counts) * 0 + self.limit, counts]).minimum(self.limit).clamp(min=1))
+
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """`swapped`, on all rows, and `distillation`, on unlabelled ones."""
+        u, views = unlabelled_rows(batch, self.problem), [view.z for view in own_views(latents, batch)]
+        cosines = torch.stack([self.space(z) @ self.prototypes.T for z in views])
+        targets = torch.stack([self._assign(view, batch.labels) for view in cosines.detach()[:LARGE]])
+        old = batch.notes["old latents"]
+        return {
+            "swapped": mean(swapped_cross_entropy(cosines / TEMPERATURE, targets)),
+            "distillation": self.distilled * feature_distillation(views[0][u], old[u]),
+        }
+
+    def prepare(self, batch: Batch, now: Now) -> Batch:
+        """Ask the old backbone."""
+        batch.notes["old latents"] = self.old(batch.views[0]).z
+        return batch
+
+    def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
+        """Move the prototypes: novel ones with images, known ones with theirs or with as many that are drawn."""
+        z, labels = latents[0].z, batch.labels
+        guess = (self.space(z) @ self.prototypes.T)[:, self._first :].argmax(1) + self._first
+        assignment = torch.where(labels < 0, guess, labels)
+        if not self.problem.labelled:
+            each = max(1, len(z) // max(1, self.problem.novel))
+            drawn, drawn_labels = self.replay.draw(each, now.random("replay"))
+            z, assignment = torch.cat([z, drawn]), torch.cat([assignment, drawn_labels])
+        u, nowhere = self.space(z), torch.zeros_like(self.anchors)
+        moved = move(u, self.prototypes, self.anchors, self.counts, assignment)
+        self.centres.copy_(F.normalize(move(u, self.centres, nowhere, self.counts, assignment).prototypes, dim=1))
+        self.prototypes.copy_(F.normalize(moved.prototypes, dim=1))
+        self.counts.copy_(moved.counts.minimum(self.limit))
+
+    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
+        """Cosines with the centres of known classes, then of novel ones, over the temperature."""
+        return self.space(features) @ self.centres.T / TEMPERATURE
+
+    def joint_head(self) -> nn.Linear:
+        """The centres behind the whitening: zW·c = z·(cW), for W is symmetric."""
+        return unbiased(self.centres @ self.metric / TEMPERATURE)
+
+    @property
+    def _first(self) -> int:
+        """The first prototype that an unlabelled image may be assigned to."""
+        return 0 if self.problem.mixed else self.problem.known
+
+    def _assign(self, cosines: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor, "n c"]:
+        """Shares of the prototypes: as labels say, else by cosines, with balance."""
+        free, target = labels < 0, torch.zeros_like(cosines)
+        target[~free, labels[~free]] = 1.0
+        target[free, self._first :] = sinkhorn(cosines[free, self._first :], EPSILON).to(target)
+        return target
+
+
+def place_anchors(known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d"]) -> Float[Tensor, "all d"]:
+    """Anchors of known prototypes, orthonormal, and of novel ones, at the same distance √2 from all.
+
+    Fewer than two known classes tell no distance: all anchors are orthonormal then.
+    """
+    if len(known) < 2:
+        return orthonormal(torch.cat([known, novel]))
+    return extend(orthonormal(known), len(novel), novel)
+
+
+def build(problem: Problem, model: Model) -> Method:
+    """With what the model remembers of known classes."""
+    return Anchored(problem, model.backbone, model.known)
+
+
+_SCHEDULE = partial(warm_cosine, warm=0.1, start=0.01, end=0.01)
+
+recipe = Recipe(
+    "ours, after Joseph et al., CVPR-W 2022",
+    build,
+    "optional",
+    Training(epochs=200, batch=128, rate=0.1, schedule=_SCHEDULE, views=("weak", "weak"), trains=1),
+    "head",
+    own=Own(30, 0.05, _SCHEDULE),
+    continual=True,
+)

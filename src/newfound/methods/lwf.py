@@ -1,0 +1,75 @@
+"""Zhizhong Li, Derek Hoiem: Learning without Forgetting, ECCV 2016; TPAMI 2018."""
+
+from functools import partial
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from newfound.functional.losses import distillation
+from newfound.functional.schedules import steps
+from newfound.methods.base import Method, Recipe, unlabelled_rows
+from newfound.methods.widened import Widened
+from newfound.networks.backbone import Backbone
+from newfound.networks.model import Frozen, Model
+from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+
+
+@final
+class Lwf(Method):
+    """Fine-tuning, while the head says of the new images what the old model says of them.
+
+        L = L_Widened + λ T² · mean_i KL(softmax(g(x_i)/T) ‖ softmax(h(z_i)/T over known classes)),   T = 2, λ = 1
+
+    g is the old model, backbone and head, which only looks; Li & Hoiem, Eq. 2–3. Unlabelled images speak: they are all
+    that is there in two stages. A model without a head has nothing to say.
+    """
+
+    def __init__(self, problem: Problem, backbone: Backbone, head: nn.Linear | None, weight: float = 1.0):
+        super().__init__()
+        self.problem, self.weight = problem, weight
+        self.heads = Widened(problem, head)
+        self.old_backbone = None if head is None else Frozen(backbone)
+        self.old_head = None if head is None else Frozen(head)
+
+    def prepare(self, batch: Batch, now: Now) -> Batch:
+        """Ask the old backbone."""
+        if self.old_backbone is not None:
+            batch.notes["old latents"] = self.old_backbone(batch.views[0]).z
+        return batch
+
+    def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
+        """Those of `Widened`, and `distillation`."""
+        u, z = unlabelled_rows(batch, self.problem), latents[0].z
+        losses: Losses = self.heads(z, latents[1].z, batch.labels, u, now.progress)
+        if self.old_head is not None:
+            old, new = self.old_head(batch.notes["old latents"][u]), self.heads.joint(z[u])[:, : self.problem.known]
+            losses["distillation"] = self.weight * distillation(new, old)
+        return losses
+
+    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
+        """Known classes, then novel ones, from the head over all."""
+        return self.heads.joint(features)
+
+    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"]:
+        """Novel classes, from their own head."""
+        return self.heads.novel.logits(features)[:, -novel:]
+
+    def joint_head(self) -> nn.Linear:
+        """The widened head."""
+        return self.heads.joint
+
+
+def build(problem: Problem, model: Model) -> Method:
+    """Its head starts as stage one's, widened; the model as it comes is the one that is asked."""
+    return Lwf(problem, model.backbone, model.head)
+
+
+recipe = Recipe(
+    "Li & Hoiem, ECCV 2016",
+    build,
+    "optional",
+    Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
+    "head",
+    continual=True,
+)

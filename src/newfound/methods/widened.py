@@ -1,0 +1,59 @@
+"""The step that fine-tuning, LwF, iCaRL and FRoST share: a novel head that learns by pairs, and a head over known and
+novel classes together that learns what the novel one says.
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from newfound.functional.losses import cross_entropy
+from newfound.functional.pseudo import ranking_statistics
+from newfound.functional.schedules import ramp
+from newfound.methods.pairwise import Heads
+from newfound.networks.heads import widen
+from newfound.types import Losses, Problem
+
+
+class Widened(nn.Module):
+    """AutoNovel's losses on unlabelled images, and self-training of a head that was widened.
+
+        L = BCE(p_u(z)·p_u(z̄), alike) + w(t) MSE(p_u(z), p_u(z̄)) + β w(t)/w_max · CE(h(z), C_l + argmax h_u(z))
+                                                                        (Han et al. 2021; Roy et al. 2022, Eq. 2–4)
+
+    h_u is the novel head, h the head over all classes: the known rows are the old head's, the novel ones start as
+    AutoNovel's do (`widen`). Images are alike where their five strongest features are the same. β is 0.01, Roy et
+    al.'s; w(t) ramps up over T to w_max, which are theirs for CIFAR-10 (few known classes) or CIFAR-100. Unlabelled
+    images are taken to be of novel classes, as the protocol has it, also where some may not be.
+    """
+
+    def __init__(self, problem: Problem, head: nn.Linear | None, weight: float = 0.01):
+        super().__init__()
+        self.problem, self.weight = problem, weight
+        self.novel = Heads(problem._replace(labelled=False, mixed=False))
+        if problem.known:
+            self.joint = widen(head or nn.Linear(problem.dim, problem.known), problem.novel)
+        else:
+            self.joint = nn.Linear(problem.dim, problem.novel)
+        self.ramp = (50 / 300, 5.0) if problem.known <= FEW else (1.0, 25.0)
+
+    def forward(
+        self,
+        z: Float[Tensor, "n d"],
+        other: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"],
+        unlabelled: Bool[Tensor, " n"],
+        progress: float,
+    ) -> Losses:
+        """`pairs`, `consistency` and `self-training` on unlabelled images; on labelled ones, where they take part,
+        `cross-entropy`.
+        """
+        u, (length, top) = unlabelled, self.ramp
+        losses = self.novel(z[u], other[u], labels[u], ranking_statistics(z[u].detach()), ramp(progress, length, top))
+        guess = self.problem.known + self.novel.logits(z[u]).argmax(1)
+        losses["self-training"] = ramp(progress, length, self.weight) * cross_entropy(self.joint(z[u]), guess)
+        if self.problem.labelled:
+            losses["cross-entropy"] = cross_entropy(self.joint(z[~u]), labels[~u])
+        return losses
+
+
+FEW = 10
+"""Known classes up to which the authors' values for CIFAR-10 are taken."""
