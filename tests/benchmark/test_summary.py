@@ -188,7 +188,7 @@ def test_the_list_of_methods_has_every_one_and_says_which_are_from_a_description
     table = summary.listing().set_index("method")
     assert list(table.index) == list(METHODS)
     described = {name for name, paper in table["paper"].items() if "from description" in paper}
-    assert described == {"openmix", "joint"}
+    assert described == {"openmix", "joint", "frozen", "ncdwf"}
     assert table.loc["rs", "stages"] == "one or two"
     assert table.loc["kcl", "stages"] == "two"
     assert table.loc["rs-il", "stages"] == "one"

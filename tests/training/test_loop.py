@@ -300,3 +300,11 @@ def test_a_resumed_run_says_what_is_restored_and_no_longer_announces_all(tmp_pat
     for rows, told in ((1, f"{length}, 1 of them restored, about 5 min to go"), (4, f"{length}, restored")):
         save_checkpoint(place, learner, optimiser(learner, training), 0, training, [{"epoch": 1.0}] * rows)
         assert tell_length(learner, data, training, checkpoint=place) == told
+
+
+def test_a_backbone_of_which_no_stage_learns_stays_as_it_is_with_its_running_statistics():
+    model = Model(SmallResNet(2, 2), 12, 1, ("a", "b"), torch.nn.Linear(16, 2))
+    method = parse("frozen").build(Problem(16, 2, 3, False, 48), model)
+    before = {name: tensor.clone() for name, tensor in model.backbone.state_dict().items()}
+    fit(Learner(model.backbone, method, trains=0), make_data(labelled=False), TRAINING, 0)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.backbone.state_dict().items())
