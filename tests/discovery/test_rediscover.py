@@ -301,10 +301,10 @@ def test_answers_given_since_are_not_mixed_into_a_run_that_is_resumed(run, tmp_p
 
 
 def test_labelled_images_are_refused_where_no_known_class_was_looked_for(place, run):
-    review(run)
-    found = replace(run.found, known=())
+    without = Discovery(replace(run.found, known=()))
+    without.accept(without.classes.numbers[-1], images=without.classes.rows(without.classes.numbers[-1])[:2].tolist())
     with pytest.raises(InputError, match="looked for no known class"):
-        rediscover(Discovery(found, run.edits), known=place / "known")
+        rediscover(without, known=place / "known")
 
 
 def test_the_next_place_is_free_and_counts_on(tmp_path):
