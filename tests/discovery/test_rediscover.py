@@ -336,8 +336,8 @@ def test_the_command_learns_tells_and_repeats(run, tmp_path):
         ),
         (("--continue", "run", "--resume"), "Say which (-o)"),
         (("--continue", "nowhere"), "holds no finished run"),
-        (("--unlabelled", "new"), "--output is missing"),
-        (("-o", "run"), "--unlabelled is missing"),
+        (("--unlabelled", "new"), "--output requires an argument"),
+        (("-o", "run"), "--unlabelled requires an argument"),
     ],
 )
 def test_words_that_cannot_be_are_refused(words, said, tmp_path):
