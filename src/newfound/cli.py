@@ -174,7 +174,7 @@ def _discover(
     if unlabelled is None or output is None:
         missing = "--unlabelled" if unlabelled is None else "--output"
         raise InputError(
-            f"{missing} is missing. Needed: images to search, and a folder for what is found (-o). "
+            f"{missing} requires an argument. Needed: images to search, and a folder for what is found (-o). "
             "See newfound discover --help."
         )
     with console.show_progress() as progress:

@@ -301,10 +301,10 @@ def test_answers_given_since_are_not_mixed_into_a_run_that_is_resumed(run, tmp_p
 
 
 def test_labelled_images_are_refused_where_no_known_class_was_looked_for(place, run):
-    review(run)
-    found = replace(run.found, known=())
+    without = Discovery(replace(run.found, known=()))
+    without.accept(without.classes.numbers[-1], images=without.classes.rows(without.classes.numbers[-1])[:2].tolist())
     with pytest.raises(InputError, match="looked for no known class"):
-        rediscover(Discovery(found, run.edits), known=place / "known")
+        rediscover(without, known=place / "known")
 
 
 def test_the_next_place_is_free_and_counts_on(tmp_path):
@@ -336,8 +336,8 @@ def test_the_command_learns_tells_and_repeats(run, tmp_path):
         ),
         (("--continue", "run", "--resume"), "Say which (-o)"),
         (("--continue", "nowhere"), "holds no finished run"),
-        (("--unlabelled", "new"), "--output is missing"),
-        (("-o", "run"), "--unlabelled is missing"),
+        (("--unlabelled", "new"), "--output requires an argument"),
+        (("-o", "run"), "--unlabelled requires an argument"),
     ],
 )
 def test_words_that_cannot_be_are_refused(words, said, tmp_path):
