@@ -119,6 +119,7 @@ def test_merged_classes_share_a_centre(run):
     after = rediscover(run)
     assert list(after.found.numbers).count(merged) == 1
     assert {*new} & {*after.classes.numbers} == {merged}
+    assert after.classes.used == run.classes.used == max(new) > max(after.classes.numbers)
     assert len(after.found.clusters.centres) == len(run.found.clusters.centres)
 
 
