@@ -16,11 +16,12 @@ from safetensors.torch import load_file, save_file
 
 from newfound.discovery.trace import Trace
 from newfound.methods import METHODS
+from newfound.networks.model import Model
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
 
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
-SAID = ["path", "class", "number", "kind", "confidence", "newness", "distance", "guess"]
+SAID = ["path", "class", "number", "kind", "confidence", "newness", "outlier", "distance", "guess"]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +238,8 @@ def test_a_run_folder_keeps_its_latents_by_true_class(place):
         path.split("/")[0] for path in assignments["path"]
     ]
     features = load_file(place / "run" / "discovery.safetensors")["features"]
-    torch.testing.assert_close(trace.after.latents, features)
+    metric = Model.from_pretrained(place / "run" / "model").backbone.metric  # classes are read off whitened latents
+    torch.testing.assert_close(trace.after.latents @ metric, features)
 
 
 def test_methods_lists_every_method_and_says_which_are_from_a_description(tmp_path):

@@ -445,17 +445,14 @@ def benchmark(
     """Make the rows of the paper's tables, ours beside the published numbers.
 
     newfound benchmark two-stage --dataset cifar10
-    newfound benchmark single-stage --dataset cifar100 --split 20-80 --methods ncl ncl+spacing
-    newfound benchmark continual --dataset cifar100 --split 50-10x5 --backbone efficientnet-lite0
+    newfound benchmark continual --dataset cifar100 --backbone efficientnet-lite0
     newfound benchmark evidence --parts doodles
-    newfound benchmark review --parts clip-art
 
     Finished rows stay: the same command again goes on. Started twice, the two share the work.
 
     Args:
-        stages: two-stage or single-stage; continual: classes come in steps, and old images are gone; evidence: whether
-            the default wins, on fresh splits and sets; review: actions that a simulated reviewer needs; continue: what
-            its answers teach.
+        stages: two-stage, single-stage, or continual, where classes come in steps; evidence: whether the default wins;
+            review: actions that a simulated reviewer needs; continue: what its answers teach.
         dataset: cifar10 or cifar100.
         split: known and novel classes: 5-5; 80-20 (default), 50-50, 20-80, 80-10; 5-5@11: in another order. Continual:
             5+5; 50-10x5 (default), 80-10-10.

@@ -44,7 +44,7 @@ def test_somebody_in_a_hurry_sees_a_row_of_each_order_and_splits_nothing(task):
     fresh._glance(scene := fresh.scene())
     assert ROW < len(fresh.kinds) <= 2 * ROW * len(filled(scene.now))
     seen = len(fresh.kinds)
-    assert fresh._scroll(scene)
+    assert fresh._scroll(scene, to_the_end=False)
     assert seen < len(fresh.kinds) <= seen + ROW * len(filled(scene.now))
 
 

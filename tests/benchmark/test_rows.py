@@ -177,7 +177,7 @@ def test_k_means_trains_nothing(seen):
     assert row["losses"] == {}
     assert torch.equal(seen[0][1], seen[0][2])
     assert row["separation"]["before"] == row["separation"]["after"]
-    assert row["train"].keys() == {"k-means", "unit k-means"}
+    assert row["train"].keys() == {"k-means", "unit k-means", rows.WHITENED}
 
 
 @pytest.mark.parametrize("name", ["pairs+spacing", "pairs"])

@@ -420,7 +420,7 @@ def test_the_command_of_a_row_is_one_that_the_command_line_takes():
     [
         (("two-stages", "cifar10", None, "cpu"), r"'two-stages'.*two-stage, single-stage\. Did you mean two-stage\?"),
         (("two-stage", "cifar11", None, "cpu"), r"'cifar11'.*cifar10, cifar100\. Did you mean cifar10"),
-        (("two-stage", "cifar10", None, "papers"), r"'papers'.*paper, cpu, smoke\. Did you mean paper\?"),
+        (("two-stage", "cifar10", None, "papers"), r"'papers'.*paper, cpu, hours, smoke\. Did you mean paper\?"),
         (("two-stage", "cifar100", "80-2", "cpu"), r"'80-2'.*80-20, 50-50, 20-80, 80-10\. Did you mean 80-20\?"),
         (("two-stage", "cifar100", "5-5", "cpu"), r"no split of cifar100 called '5-5'\. There are: 80-20"),
         (("two-stage", "cifar10", "80-20", "cpu"), r"no split of cifar10 called '80-20'\. There are: 5-5\."),
@@ -468,7 +468,7 @@ def test_the_default_rows_all_fit_their_table(stages, rows):
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
 def test_without_a_folder_the_files_that_are_needed_are_named(dataset):
     with pytest.raises(InputError) as refused:
-        run.found(run.table("two-stage", dataset, None, "smoke"), None)
+        run.found(dataset, None)
     needed = {"cifar10": ("cifar-10-batches-py", "data_batch_5", "batches.meta"), "cifar100": ("cifar-100-python",)}
     for word in (*needed[dataset], "--data", "NEWFOUND_DATA", f"newfound data {dataset}"):
         assert word in str(refused.value)

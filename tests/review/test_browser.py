@@ -188,7 +188,8 @@ def test_a_person_with_a_mouse_names_merges_splits_moves_undoes_and_exports(brow
     visit.says("is now 3 classes")
     assert len(sizes(folder)) == len(before) + 1
 
-    visit.open("new-3")
+    others = {name: size for name, size in sizes(folder).items() if name != HOSTILE}
+    visit.open(max(others, key=others.__getitem__))
     rows = visit.tiles()
     page.locator("#tile-0").click()
     page.locator("#tile-2").click(modifiers=["Shift"])
@@ -392,7 +393,7 @@ def test_known_classes_are_merged_only_after_a_question(browser, address, folder
     page.get_by_role("button", name="Merge them").click()
     visit.says("are one class")
     assert actions(folder) == ["merge"]
-    assert known[1] not in sizes(folder)
+    assert len({*known[:2]} & sizes(folder).keys()) == 1
     visit.check()
 
 

@@ -48,7 +48,7 @@ export function select(rows) {
 
 export const line = () => store.byNumber.get(store.current);
 
-export const isClass = () => store.title === null && store.current > 0;
+export const isClass = () => store.title === null && store.current > 0 && store.byNumber.has(store.current);
 
 // Whether the grid shows images of several classes, each with a guess.
 export const isMixed = () => store.title !== null || store.current <= 0;
