@@ -1,6 +1,8 @@
 """What leaves a discovery for other tools."""
 
 import json
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -57,6 +59,33 @@ def test_folders_hold_the_images_of_their_classes(found, tmp_path, link):
     assert all(file.is_symlink() == link for folder in out.iterdir() for file in folder.iterdir())
 
 
+KILLED = """
+import os, shutil, signal, sys
+from newfound import Discovery
+
+copied = []
+
+def copy(*names):
+    copied.append(names)
+    if len(copied) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+shutil.copy2 = copy
+Discovery.load(sys.argv[1]).export("folders", sys.argv[2])
+"""
+
+
+def test_a_killed_export_to_folders_leaves_none_and_the_next_is_whole(found, tmp_path):
+    run, now = Discovery(found), classes(found)
+    run.save(tmp_path / "run")
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run", tmp_path / "out"], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "out").exists()
+    out = run.export("folders", tmp_path / "out")
+    assert {name: set(rows) for name, rows in plan_folders(now).items()} == colours(out)
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")]
+
+
 def test_the_plan_of_folders_is_what_is_written(found, tmp_path):
     now = classes(found)
     out = export(now, "folders", tmp_path / "out")
@@ -102,7 +131,8 @@ def test_where_an_image_cannot_be_written_nothing_is_left(found, tmp_path):
     boxes = (None,) * 43 + (Box(1, 2, 3, 4),)
     with pytest.raises(InputError, match="can be read no more: not an image"):
         export(classes(replace(found, listing=replace(found.listing, boxes=boxes))), "folders", tmp_path / "out")
-    assert [*(tmp_path / "out").iterdir()] == []
+    assert not (tmp_path / "out").exists()
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")]
 
 
 def test_boxes_are_measured_in_the_upright_image_and_cut_off_where_that_ends(found, tmp_path):

@@ -66,15 +66,17 @@ def _export_csv(now: Classes, place: Path, images: Path | None, link: bool) -> N
 
 
 def _export_folders(now: Classes, place: Path, images: Path | None, link: bool) -> None:
-    """A folder for every class, with its images in it: copies or links, and of boxes what is in them."""
+    """A folder for every class, with its images in it: copies or links, and of boxes what is in them. All of them are
+    there or none: half of the images would look like all.
+    """
     listing, folders = locate(now.found, images).listing, plan_folders(now)
-    try:
+    with files.building(place) as new:
         for folder, rows in folders.items():
-            (place / folder).mkdir(parents=True)
+            (new / folder).mkdir()
             used: set[str] = set()
             for row in rows:
                 file, box = listing.files[row], listing.boxes[row]
-                target = place / folder / _free(file.stem, ".png" if box else file.suffix, used)
+                target = new / folder / _free(file.stem, ".png" if box else file.suffix, used)
                 with files.room_for(target, file.stat().st_size):
                     if box is not None:
                         _cut(file, box, target)
@@ -82,10 +84,6 @@ def _export_folders(now: Classes, place: Path, images: Path | None, link: bool) 
                         target.symlink_to(os.path.abspath(file))  # noqa: PTH100 (keeps symlinks)
                     else:
                         shutil.copy2(file, target)
-    except BaseException:  # half of the images would look like all, and be in the way of the next try
-        for folder in folders:
-            shutil.rmtree(place / folder, ignore_errors=True)
-        raise
 
 
 def _export_coco(now: Classes, place: Path, images: Path | None, link: bool) -> None:
