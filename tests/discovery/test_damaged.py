@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from newfound.discovery.edits import Edit, classes
@@ -22,10 +23,14 @@ from newfound.functional.calibration import Logistic
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
+from newfound.training.checkpoint import load_checkpoint
+from newfound.training.loop import fit, optimiser
 from newfound.types import seeded
 from newfound.vision import vision
+from tests.commands import newfound
 from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD
 from tests.discovery.test_storage import make_whole
+from tests.training.test_loop import TRAINING, make_data, make_learner
 
 DEEP = "[" * 100_000
 WRONG = [None, True, "", "x", "\ud800", -1, 0, 1, 2.5, -1e9, 1e308, math.nan, math.inf, 10**30, [], [[]], {}, {"a": 1}]
@@ -260,3 +265,57 @@ def test_damaged_weights_of_others_are_refused_by_their_name(tmp_path):
         torch.save(other, tmp_path / "net.pt")
         with pytest.raises(InputError, match=str(tmp_path / "net.pt")):
             trunk(name, weights=tmp_path / "net.pt")
+
+
+def damaged_headers(path):
+    """A checkpoint in place of one, with other words in its header."""
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["newfound"])
+    tensors = load_file(path)
+    for place in places(about):
+        for new in [*WRONG, *(("del", "twice") if place else ())]:
+            text = json.dumps(change(about, place, new)).encode(errors="replace").decode()
+            save_file(tensors, path.with_name("other"), {"newfound": text})
+            yield path.with_name("other").read_bytes()
+    path.with_name("other").unlink()
+
+
+@pytest.mark.parametrize("how", [damaged_headers, damaged_tensors], ids=["header", "tensors"])
+def test_a_damaged_checkpoint_is_refused_by_its_name_or_gone_on_from(tmp_path, how):
+    path, training = tmp_path / "checkpoint.safetensors", replace(TRAINING, epochs=2)
+    fit(make_learner(), make_data(), training, seed=1, device="cpu", checkpoint=path)
+    mutations, refused = [*how(path), *damaged_bytes(path, random.Random("checkpoint"))], []
+    for mutation in mutations:
+        path.write_bytes(mutation)
+        learner = make_learner()
+        try:
+            epoch, rows = load_checkpoint(path, learner, optimiser(learner, training), 1, training)
+        except InputError as error:
+            refused.append(str(error))
+        else:
+            assert epoch == len(rows) <= 2
+            assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert all(str(path) in said and len(said) < 2000 for said in refused)
+    assert len(mutations) / 4 < len(refused) <= len(mutations)
+
+
+@pytest.mark.processes
+def test_damage_ends_a_command_with_a_sentence_and_the_code_2(sound, tmp_path):
+    shutil.copytree(sound / "run", tmp_path / "run")
+    shutil.copytree(sound / "model", tmp_path / "model")
+    for path in (tmp_path / "run" / DISCOVERY, tmp_path / "model" / "model.safetensors"):
+        path.write_bytes(path.read_bytes()[:100])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "one.png").write_bytes(b"not looked at")
+    commands = (
+        ("report", "run"),
+        ("export", "run", "--to", "csv", "-o", "out.csv"),
+        ("predict", "model", "images", "-o", "out.csv"),
+        ("discover", "--model", "model", "--unlabelled", "images", "-o", "next"),
+    )
+    for words in commands:
+        done = newfound(*words, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "damaged" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out.csv").exists()

@@ -14,7 +14,13 @@ from torch import nn
 
 from newfound import files
 from newfound.errors import InputError
+from newfound.schema import anything, check_finite, each, needs, number, record, table
 from newfound.types import Training
+
+ABOUT = record(
+    {"seed": anything, "training": anything, "rows": each(table(number())), "scaler": anything}, optional=("scaler",)
+)
+"""What the header says; seed and training are compared with those asked for."""
 
 
 def save_checkpoint(
@@ -41,7 +47,7 @@ def count_epochs(path: Path | None) -> int:
     try:
         with safe_open(path, "pt") as file:
             return len(json.loads(file.metadata()["newfound"])["rows"])
-    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError, RecursionError):
         return 0
 
 
@@ -58,8 +64,12 @@ def load_checkpoint(
         with safe_open(path, "pt") as file:
             about = json.loads(file.metadata()["newfound"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-    except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"The checkpoint {path} cannot be read ({error}). Delete it to begin anew.") from error
+        ABOUT(about, "")
+        needs(len(about["rows"]) <= training.epochs, "rows", len(about["rows"]), f"at most {training.epochs}")
+        state = _read_state(tensors, optimizer)
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError, RecursionError) as error:
+        said = str(error)[:500]
+        raise InputError(f"The checkpoint {path} cannot be read ({said}). Delete it to begin anew.") from error
     if (about["seed"], about["training"]) != (seed, training.settings()):
         raise InputError(
             f"The checkpoint {path} is of another run: seed {about['seed']}, {about['training']}; "
@@ -70,14 +80,26 @@ def load_checkpoint(
         learner.load_state_dict({n.removeprefix("learner."): t for n, t in tensors.items() if n.startswith("learner.")})
     except RuntimeError as error:
         raise InputError(
-            f"The checkpoint {path} does not fit this method. Delete it to begin anew. ({error})"
+            f"The checkpoint {path} does not fit this method. Delete it to begin anew. ({str(error)[:500]})"
         ) from error
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimiser."):
-            _, index, key = name.split(".")
-            state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
     if scaler is not None and about.get("scaler"):  # it may have been written in full precision
         scaler.load_state_dict(about["scaler"])
     return len(about["rows"]), about["rows"]
+
+
+def _read_state(
+    tensors: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer
+) -> dict[int, dict[str, torch.Tensor]]:
+    """The optimiser's tensors, by the place of their parameter; each as large as that, or one number."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimiser."):
+            _, index, key = name.split(".")
+            needs(0 <= int(index) < len(parameters), name, index, f"a place below {len(parameters)}")
+            shapes = (parameters[int(index)].shape, torch.Size([]))
+            needs(tensor.shape in shapes, name, list(tensor.shape), f"the shape {list(shapes[0])}")
+            check_finite(tensor, name)
+            state.setdefault(int(index), {})[key] = tensor
+    return state
