@@ -13,6 +13,7 @@ from torch import Tensor
 
 from newfound import methods
 from newfound.console import Progress, silent
+from newfound.data.batches import Dataset
 from newfound.data.collection import Collection
 from newfound.data.duplicates import find_same
 from newfound.discovery.facts import About, state_facts
@@ -72,10 +73,26 @@ def find(
     model, method = _build(recipe, problem, copy.deepcopy(model), run.seed)
     budget = plan_training(run, unlabelled)
     learner = Learner(model.backbone, method, budget.trains)
+    trained = train_run(learner, data, budget, run, "Discovery", progress, checkpoint, resume=resume)
+    return _measure(model, encoder, trained, unlabelled, labelled, classes, recognised, run, about or About())
+
+
+def train_run(
+    learner: Learner,
+    data: Dataset,
+    budget: Training,
+    run: Run,
+    what: str,
+    progress: Progress,
+    checkpoint: Path | None,
+    *,
+    resume: bool,
+) -> Trained:
+    """Train as a run asks, and say beforehand how long that will take."""
     if budget.epochs:
         length = tell_length(learner, data, budget, device=run.device, checkpoint=checkpoint if resume else None)
-        log.info(f"Discovery with {run.method}: {length}.")
-    trained = train(
+        log.info(f"{what} with {run.method}: {length}.")
+    return train(
         learner,
         data,
         budget,
@@ -85,7 +102,6 @@ def find(
         checkpoint=checkpoint,
         resume=resume,
     )
-    return _measure(model, encoder, trained, unlabelled, labelled, classes, recognised, run, about or About())
 
 
 def _measure(

@@ -25,6 +25,7 @@ from newfound.discovery.find import (
     judge_clusters,
     plan_training,
     state_setting,
+    train_run,
 )
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.outliers import measure_fit
@@ -36,9 +37,9 @@ from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.functional.geometry import nearest
 from newfound.methods.base import Method
 from newfound.networks.model import Model
-from newfound.training.loop import Learner, Row, tell_length
+from newfound.training.loop import Learner, Row
 from newfound.training.moments import Moment, moment, start
-from newfound.training.train import Trained, train
+from newfound.training.train import Trained
 from newfound.types import Problem, Survey, seeded
 
 log = logging.getLogger("newfound")
@@ -117,19 +118,7 @@ def relearn(
         method = recipe.build(problem, replace(model, head=None))
     budget = plan_training(run, lesson.unlabelled)
     learner = Learner(model.backbone, method, budget.trains)
-    if budget.epochs:
-        length = tell_length(learner, data, budget, device=run.device, checkpoint=checkpoint if resume else None)
-        log.info(f"Learning from answers with {run.method}: {length}.")
-    trained = train(
-        learner,
-        data,
-        budget,
-        run.seed,
-        device=run.device,
-        progress=lambda row: progress("discover", budget.epochs, row),
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+    trained = train_run(learner, data, budget, run, "Learning from answers", progress, checkpoint, resume=resume)
     return _collect(lesson, model, trained)
 
 
