@@ -29,24 +29,33 @@ const LINE = { width: 0.5, color: "rgba(128,128,128,.6)" };
 const dotSize = () => Math.min(9, Math.max(4, 200 / Math.sqrt(rows.length || 1)));
 
 // While somebody draws, the map under their hand stays as it is: what comes meanwhile waits.
+const LATER = 300; // milliseconds: plotly tells a little later what was drawn around, and would not after a new plot
 let held = false;
 let postponed = new Set();
+let release = 0;
 
 function whenFree(what) {
   if (held) postponed.add(what);
   else what();
 }
 
-map.addEventListener("pointerdown", () => (held = true), true);
+map.addEventListener(
+  "pointerdown",
+  () => {
+    clearTimeout(release);
+    held = true;
+  },
+  true,
+);
 for (const event of ["pointerup", "pointercancel"])
   addEventListener(event, () => {
     if (!held) return;
-    setTimeout(() => {
-      held = false; // plotly has heard of it too
+    release = setTimeout(() => {
+      held = false;
       const waiting = postponed;
       postponed = new Set();
       for (const what of waiting) what();
-    });
+    }, LATER);
   });
 
 // Dots of the class at hand stand out; where some are selected, those do.
