@@ -176,13 +176,13 @@ def test_a_method_that_trains_is_trained_with_answers_as_labels(place, run, monk
     seen = []
     from newfound.discovery import refine
 
-    train = refine.train
+    train = refine.train_run
 
     def watched(learner, data, *given, **how):
         seen.append(data.labels)
         return train(learner, data, *given, **how)
 
-    monkeypatch.setattr(refine, "train", watched)
+    monkeypatch.setattr(refine, "train_run", watched)
     review(run)
     run.set_aside([0])
     found = replace(run.found, run=replace(RUN, method="pairs+spacing:aligned", epochs=1, batch=8))
