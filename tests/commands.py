@@ -1,6 +1,7 @@
 """The real command, in the process of the test: the same words in, the same exit code and text out."""
 
 import io
+import signal
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -27,6 +28,11 @@ def newfound(*words: Any, cwd: Path, **environment: str) -> CompletedProcess[str
         except SystemExit as end:
             code = end.code
     return CompletedProcess(line, code, *(_text(stream) for stream in (out, err)))
+
+
+def hear_ctrl_c() -> None:
+    """What a new process does before anything else, so that Ctrl-C reaches it: children of background jobs are deaf."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _text(stream: io.TextIOWrapper) -> str:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from newfound.discovery.trace import Trace
 from newfound.methods import METHODS
 from newfound.networks.model import Model
-from tests.commands import newfound
+from tests.commands import hear_ctrl_c, newfound
 from tests.data.pictures import write_doodles
 
 KNOWN, NOVEL, EACH = range(4), range(4, 7), 16
@@ -210,8 +210,7 @@ def test_a_run_resumes_with_its_own_settings_only(place):
 @pytest.mark.processes
 def test_ctrl_c_says_how_to_go_on(place):
     words = "discover", "--model", "model", "--unlabelled", "new", "--classes", 3, "--epochs", 5000, "-o", "stopped"
-    hears = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # children of background jobs do not
-    process = start(place, *words, stderr=subprocess.PIPE, **hears)
+    process = start(place, *words, stderr=subprocess.PIPE, preexec_fn=hear_ctrl_c)
     try:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)

@@ -15,7 +15,7 @@ import pytest
 
 from newfound.discovery.result import Discovery
 from newfound.review.server import PAGE as SERVED
-from tests.commands import newfound
+from tests.commands import hear_ctrl_c, newfound
 from tests.data.pictures import write_doodles
 from tests.test_docs import ROOT, commands
 
@@ -25,7 +25,8 @@ PAGE = ROOT / "docs/tutorial.md"
 def review(words: list[str], folder: Path) -> None:
     """What a person does at step 4, by the requests that the page makes for it; then Ctrl-C."""
     line = [sys.executable, "-m", "newfound", *words, "--no-open"]
-    server = subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True, env=os.environ | {"RANK": "0"})
+    ways = {"stdout": subprocess.PIPE, "text": True, "env": os.environ | {"RANK": "0"}, "preexec_fn": hear_ctrl_c}
+    server = subprocess.Popen(line, cwd=folder, **ways)
     assert server.stdout is not None
     address, _, token = server.stdout.readline().split()[-1].partition("#token=")
     headers = {"X-Newfound-Token": token, "Content-Type": "application/json"}

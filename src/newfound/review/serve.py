@@ -3,6 +3,7 @@
 import secrets
 import socket
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -27,9 +28,9 @@ def review(folder: Path, *, by: str = "", images: Path | None = None, port: int 
         address = f"http://{HERE}:{port}/#token={token}"
         console.say(f"{counted(len(desk.run.found), 'image')} to review at {address}")
         console.say("What you say is written down at once. Ctrl-C ends it, and writes tables and report.")
-        if open_browser:
-            webbrowser.open(address)
-        with configure_pillow():
+        with suppress(KeyboardInterrupt), configure_pillow():  # uvicorn raises it again when it has served to the end
+            if open_browser:
+                webbrowser.open(address)
             server.run(sockets=[place])
     desk.close()
     console.say(f"Tables and report: {folder}")
