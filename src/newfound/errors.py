@@ -19,6 +19,13 @@ def choices(word: object, possible: Iterable[str]) -> str:
     return f"There are: {', '.join(words)}." + (f" Did you mean {near[0]}?" if near else "")
 
 
+def check_word(what: str, word: object, possible: Iterable[str]) -> None:
+    """Refuse a word that is none of those that exist."""
+    words = [*possible]
+    if word not in words:
+        raise InputError(f"There is no {what} called {word!r}. {choices(word, words)}")
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """A number with its noun: 1 image, 2 images."""
     return f"{number} {one if number == 1 else many or one + 's'}"

@@ -29,7 +29,7 @@ from newfound.discovery.refine import Lesson, encoder_for, read_anew, relearn
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import KMEANS, NO, Run, StageOne
 from newfound.discovery.tables import number_truth
-from newfound.errors import InputError, choices
+from newfound.errors import check_word
 from newfound.functional import metrics
 from newfound.review.views import Scene
 
@@ -79,8 +79,8 @@ def continue_reviews(
 ) -> Path:
     """Make what is missing of some piles, or of all. Returns the file of results."""
     parallel.check_alone("Start the command several times, each with piles and seeds of its own.")
-    if unknown := [name for name in only if name not in PILES]:
-        raise InputError(f"There is no pile called {unknown[0]!r}. {choices(unknown[0], PILES)}")
+    for name in only:
+        check_word("pile", name, PILES)
     files.check_writable(output)
     path = output / "continue.json"
     for name in only or PILES:

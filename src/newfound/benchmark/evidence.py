@@ -18,7 +18,7 @@ from newfound.console import Progress, silent
 from newfound.discovery.facts import versions
 from newfound.discovery.scoring import PIXELS, TITLES
 from newfound.encoders.pixels import READING_SHRINK
-from newfound.errors import InputError, choices
+from newfound.errors import check_word
 
 log = logging.getLogger("newfound")
 
@@ -89,8 +89,8 @@ def evidence(
 ) -> list[Path]:
     """Run what is missing of some parts, or of all; several processes share the work. Returns the files of results."""
     parallel.check_alone("Rows share the work when the command is started several times, each process on its own.")
-    if unknown := [name for name in only if name not in PARTS]:
-        raise InputError(f"There is no part of the evidence called {unknown[0]!r}. {choices(unknown[0], PARTS)}")
+    for name in only:
+        check_word("part of the evidence", name, PARTS)
     files.check_writable(output)
     parts = [PARTS[name] for name in only or PARTS]
     paths = []

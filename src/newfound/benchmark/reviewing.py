@@ -24,7 +24,7 @@ from newfound.discovery.facts import versions
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
 from newfound.discovery.tables import judge, number_truth
-from newfound.errors import InputError, choices
+from newfound.errors import check_word
 from newfound.functional import metrics
 from newfound.report.curves import Curve
 
@@ -66,8 +66,8 @@ def review(
 ) -> list[Path]:
     """Review what is missing of some piles, or of all. Returns the files of results."""
     parallel.check_alone("Start the command several times, each with piles and seeds of its own.")
-    if unknown := [name for name in only if name not in PILES]:
-        raise InputError(f"There is no pile called {unknown[0]!r}. {choices(unknown[0], PILES)}")
+    for name in only:
+        check_word("pile", name, PILES)
     files.check_writable(output)
     paths = []
     for name in only or PILES:

@@ -20,7 +20,7 @@ from newfound.console import Progress, about, silent
 from newfound.data import datasets
 from newfound.data.datasets import load_dataset, split_classes
 from newfound.data.pixels import Images
-from newfound.errors import InputError, choices
+from newfound.errors import InputError, check_word
 
 log = logging.getLogger("newfound")
 
@@ -73,8 +73,7 @@ def table(stages: str, dataset: str | None, split: str | None, budget: str) -> T
         (f"split of {dataset}", split.partition("@")[0], splits),
     )
     for what, given, possible in asked:
-        if given not in possible:
-            raise InputError(f"There is no {what} called {given!r}. {choices(given, possible)}")
+        check_word(what, given, possible)
     which = Table(stages, dataset, split, budget)  # type: ignore[arg-type]  # both were looked up above
     split_classes(which.dataset, which.split)
     return which

@@ -9,7 +9,7 @@ import numpy as np
 from newfound import methods
 from newfound.benchmark.budgets import BUDGETS
 from newfound.data.datasets import DATASETS
-from newfound.errors import InputError, choices
+from newfound.errors import InputError, check_word
 from newfound.types import Training
 
 SPLITS = {"cifar10": ("5+5",), "cifar100": ("50-10x5", "80-10-10")}
@@ -130,8 +130,7 @@ def sizes_of(split: str) -> list[int]:
 def sequence(dataset: str | None, split: str | None, budget: str, backbone: str | None) -> Sequence:
     """A sequence by its words; what cannot be is refused."""
     for what, given, possible in (("dataset", dataset, SPLITS), ("budget", budget, COSTS)):
-        if given not in possible:
-            raise InputError(f"There is no {what} called {given!r}. {choices(given, possible)}")
+        check_word(what, given, possible)
     assert dataset is not None
     split = (split or SPLITS[dataset][0]).replace("×", "x")
     sizes, order = sizes_of(split), split.partition("@")[2]

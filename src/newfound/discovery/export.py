@@ -17,7 +17,7 @@ from newfound.data.decoding import MEMORY, Box, configure_pillow, explain, open_
 from newfound.discovery.edits import Classes
 from newfound.discovery.storage import locate
 from newfound.discovery.tables import ALGORITHM, WORDS, format_csv, tabulate_assignments
-from newfound.errors import InputError, choices
+from newfound.errors import InputError, check_word
 
 LONGEST = 200
 """Bytes of a folder's name: file systems take 255, and something may be added."""
@@ -28,8 +28,7 @@ def export(now: Classes, to: str, place: Path, *, images: Path | None = None, li
 
     `images` says where the images are now, if they have moved; `link` makes links instead of copies.
     """
-    if to not in FORMATS:
-        raise InputError(f"There is no format called {to!r}. {choices(to, FORMATS)}")
+    check_word("format", to, FORMATS)
     if place.is_file() or (place.is_dir() and (to != "folders" or any(place.iterdir()))):
         raise InputError(f"{place} is there already, and nothing is overwritten. Give another place with -o.")
     if link and to != "folders":

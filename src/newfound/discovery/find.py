@@ -116,7 +116,7 @@ def _measure(
     about: About,
 ) -> Found:
     """What was measured, from what training left."""
-    model, features, theirs = place(model, encoder, trained, labelled)
+    model, features, theirs = place_images(model, encoder, trained, labelled)
     unit = run.unit(methods.parse(run.method).reading)
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
@@ -152,7 +152,7 @@ def _measure(
     )
 
 
-def place(
+def place_images(
     model: Model, encoder: Encoder, trained: Trained, labelled: Collection | None
 ) -> tuple[Model, Float[Tensor, "n dim"], tuple[Float[Tensor, "m dim"], Int[Tensor, " m"]] | None]:
     """The model that classes are read with, and where it puts unlabelled images, and labelled ones with their labels,

@@ -1,20 +1,17 @@
 """Which images fit no class, known or new: they are as far from the nearest as from the others."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound.data.collection import Collection
 from newfound.discovery.edits import NOBODY, Classes
-from newfound.discovery.found import Clusters, Fit, Found
+from newfound.discovery.found import TOGETHER, Clusters, Fit, Found
 from newfound.encoders import Encoder
 from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import outlier_score, probability, reach
 from newfound.functional.geometry import distances, means
 from newfound.networks.model import Model
-
-TOGETHER = 4096
-"""Images whose distances to all centres are in memory at once."""
 
 
 def measure_fit(
@@ -28,22 +25,27 @@ def measure_fit(
         return None
     centres, sizes = means(seen.along, clusters.assignment, len(clusters.centres))
     if known:
-        theirs = None if labelled is None else encoder.coordinates(model, labelled)
-        if labelled is None or theirs is None:
-            places, counts = encoder.known_places(model)
-        else:
-            places, counts = means(theirs.along, labelled.listing.labels, known)
+        places, counts = _place_known(encoder, model, labelled, known)
         total = centres[:known] * sizes[:known, None] + places * counts[:, None]
         centres[:known] = total / (sizes[:known] + counts).clamp(min=1)[:, None]
     return Fit(seen.along, seen.beside, centres)
 
 
+def _place_known(
+    encoder: Encoder, model: Model, labelled: Collection | None, known: int
+) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
+    """Where known classes lie among features, and of how many images that is said."""
+    if labelled is not None and (theirs := encoder.coordinates(model, labelled)) is not None:
+        return means(theirs.along, labelled.listing.labels, known)
+    remembered = encoder.known_places(model)
+    assert remembered is not None  # who says where images lie says it of classes too
+    return remembered
+
+
 def fit_known(encoder: Encoder, model: Model) -> Fit | None:
     """The same of a model's known classes alone, among no images."""
-    if model.pretrained is None:
-        return None
-    places, _ = encoder.known_places(model)
-    return Fit(places[:0], places.new_zeros(0), places)
+    known = encoder.known_places(model)
+    return None if known is None else Fit(known[0][:0], known[0].new_zeros(0), known[0])
 
 
 def judge_outliers(now: Classes) -> Float[Tensor, " n"]:

@@ -248,10 +248,10 @@ def _begin(lesson: Lesson, learnt: Learnt, clusters: Clusters, known: tuple[str,
     """
     encoder, model, labelled = lesson.encoder, learnt.model, lesson.labelled
     calibration = calibrate(model, encoder, len(clusters.centres))
-    fit, whole = None, known == (model.recognisable if labelled is None else tuple(labelled.listing.classes))
-    if model.pretrained is not None and whole:
+    fit = None
+    if known == (model.recognisable if labelled is None else tuple(labelled.listing.classes)):
         fit = measure_fit(encoder, model, lesson.unlabelled, labelled, clusters, len(known))
-    elif model.pretrained is not None:
+    else:
         calibration = calibration._replace(outlier=None)
     return Found(lesson.found.listing, model, learnt.features, clusters, calibration, threshold=0.0, fit=fit)
 

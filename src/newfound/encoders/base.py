@@ -143,8 +143,8 @@ class Encoder(Protocol[Seen]):
     def coordinates(self, model: Model, images: Seen) -> Coordinates | None:
         """Where images lie among features before anything is learnt from them; None where latents are all there is."""
 
-    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
-        """Where the means of `model.recognisable` lie among these, and of how many images each is."""
+    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]] | None:
+        """Where the means of `model.recognisable` lie among these, and of how many images each is; or None likewise."""
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

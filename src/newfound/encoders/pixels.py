@@ -156,11 +156,8 @@ class PixelEncoder:
     def coordinates(self, model: Model, images: Images) -> None:
         """None: it has learnt, and there is nothing before."""
 
-    def known_places(self, model: Model) -> tuple[Float[Tensor, "known axes"], Int[Tensor, " known"]]:
-        """Where their means lie among latents."""
-        assert model.known is not None
-        there = model.known.counts > 0
-        return model.known.means[there], model.known.counts[there]
+    def known_places(self, model: Model) -> None:
+        """None likewise."""
 
     def sample_known(
         self, model: Model, numbers: Int[Tensor, " known"], seed: int

@@ -9,13 +9,12 @@ condition is always true); here the joint head is read, as the paper says.
 from functools import partial
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from newfound.functional.losses import cross_entropy, feature_distillation
 from newfound.functional.schedules import steps
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import FEW, Widened
+from newfound.methods.widened import FEW, WidenedMethod
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Frozen, Model, Statistics
 from newfound.networks.replay import Replay, diagonal
@@ -23,7 +22,7 @@ from newfound.types import Batch, Latents, Losses, Now, Problem, Training
 
 
 @final
-class Frost(Method):
+class Frost(WidenedMethod):
     """Novel classes by pairs, known ones held by replayed latents and by what the old backbone says.
 
         L = L_Widened + CE(h(z̃), ỹ) + 10 · ‖Z/‖Z‖ − Z_old/‖Z_old‖‖        (Eq. 2–7)
@@ -46,9 +45,8 @@ class Frost(Method):
         *,
         distilled: float = 10.0,
     ):
-        super().__init__()
-        self.problem, self.distilled, self.each = problem, distilled, 20 if problem.known <= FEW else 2
-        self.heads = Widened(problem, head)
+        super().__init__(problem, head)
+        self.distilled, self.each = distilled, 20 if problem.known <= FEW else 2
         self.replay = Replay(diagonal(known), problem.known, problem.dim)
         self.old = Frozen(backbone)
 
@@ -66,18 +64,6 @@ class Frost(Method):
             drawn, labels = self.replay.draw(self.each, now.random("replay"))
             losses["replay"] = cross_entropy(self.heads.joint(drawn), labels)
         return losses
-
-    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
-        """Known classes, then novel ones, from the head over all."""
-        return self.heads.joint(features)
-
-    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"]:
-        """Novel classes, from their own head."""
-        return self.heads.novel.logits(features)[:, -novel:]
-
-    def joint_head(self) -> nn.Linear:
-        """The widened head."""
-        return self.heads.joint
 
 
 def build(problem: Problem, model: Model) -> Method:

@@ -18,7 +18,7 @@ from newfound.functional.geometry import means
 from newfound.functional.losses import distillation
 from newfound.functional.schedules import steps
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import Widened
+from newfound.methods.widened import WidenedMethod
 from newfound.networks.backbone import Backbone
 from newfound.networks.heads import unbiased
 from newfound.networks.model import Frozen, Model
@@ -29,7 +29,7 @@ TEMPERATURE = 0.1
 
 
 @final
-class Icarl(Method):
+class Icarl(WidenedMethod):
     """Cross-entropy on exemplars and on guesses, distillation of the old model on both; told by the nearest mean.
 
         L = L_Widened + T² · mean_i KL(softmax(g(x_i)/T) ‖ softmax(h(z_i)/T over known classes)),   T = 2
@@ -42,8 +42,7 @@ class Icarl(Method):
     centres: Float[Tensor, "classes dim"]
 
     def __init__(self, problem: Problem, backbone: Backbone, head: nn.Linear | None):
-        super().__init__()
-        self.problem, self.heads = problem, Widened(problem, head)
+        super().__init__(problem, head)
         self.old_backbone = None if head is None else Frozen(backbone)
         self.old_head = None if head is None else Frozen(head)
         self.register_buffer("centres", torch.zeros(problem.known + problem.novel, problem.dim))
@@ -75,10 +74,6 @@ class Icarl(Method):
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
         """Cosines with the means of known classes, then of novel ones: the nearest mean has the largest."""
         return F.normalize(features, dim=1) @ self.centres.T / TEMPERATURE
-
-    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"]:
-        """Novel classes, from their own head."""
-        return self.heads.novel.logits(features)[:, -novel:]
 
     def joint_head(self) -> nn.Linear:
         """The means; a latent's length changes no order."""

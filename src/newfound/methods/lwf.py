@@ -3,20 +3,19 @@
 from functools import partial
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from newfound.functional.losses import distillation
 from newfound.functional.schedules import steps
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import Widened
+from newfound.methods.widened import WidenedMethod
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Frozen, Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
 
 
 @final
-class Lwf(Method):
+class Lwf(WidenedMethod):
     """Fine-tuning, while the head says of the new images what the old model says of them.
 
         L = L_Widened + λ T² · mean_i KL(softmax(g(x_i)/T) ‖ softmax(h(z_i)/T over known classes)),   T = 2, λ = 1
@@ -26,9 +25,8 @@ class Lwf(Method):
     """
 
     def __init__(self, problem: Problem, backbone: Backbone, head: nn.Linear | None, weight: float = 1.0):
-        super().__init__()
-        self.problem, self.weight = problem, weight
-        self.heads = Widened(problem, head)
+        super().__init__(problem, head)
+        self.weight = weight
         self.old_backbone = None if head is None else Frozen(backbone)
         self.old_head = None if head is None else Frozen(head)
 
@@ -46,18 +44,6 @@ class Lwf(Method):
             old, new = self.old_head(batch.notes["old latents"][u]), self.heads.joint(z[u])[:, : self.problem.known]
             losses["distillation"] = self.weight * distillation(new, old)
         return losses
-
-    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
-        """Known classes, then novel ones, from the head over all."""
-        return self.heads.joint(features)
-
-    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"]:
-        """Novel classes, from their own head."""
-        return self.heads.novel.logits(features)[:, -novel:]
-
-    def joint_head(self) -> nn.Linear:
-        """The widened head."""
-        return self.heads.joint
 
 
 def build(problem: Problem, model: Model) -> Method:

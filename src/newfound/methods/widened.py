@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from newfound.functional.losses import cross_entropy
 from newfound.functional.pseudo import ranking_statistics
 from newfound.functional.schedules import ramp
+from newfound.methods.base import Method
 from newfound.methods.pairwise import Heads
 from newfound.networks.heads import widen
 from newfound.types import Losses, Problem
@@ -53,6 +54,26 @@ class Widened(nn.Module):
         if self.problem.labelled:
             losses["cross-entropy"] = cross_entropy(self.joint(z[~u]), labels[~u])
         return losses
+
+
+class WidenedMethod(Method):
+    """A method whose known and novel classes are told by one head that was widened; what it trains it says itself."""
+
+    def __init__(self, problem: Problem, head: nn.Linear | None):
+        super().__init__()
+        self.problem, self.heads = problem, Widened(problem, head)
+
+    def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
+        """Known classes, then novel ones, from the head over all."""
+        return self.heads.joint(features)
+
+    def novel_logits(self, features: Float[Tensor, "n dim"], novel: int) -> Float[Tensor, "n {novel}"]:
+        """Novel classes, from their own head."""
+        return self.heads.novel.logits(features)[:, -novel:]
+
+    def joint_head(self) -> nn.Linear:
+        """The widened head."""
+        return self.heads.joint
 
 
 FEW = 10

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from newfound import files
 from newfound.discovery.export import ENDINGS, FORMATS, export, plan_folders
 from newfound.discovery.result import Discovery
-from newfound.errors import InputError, choices
+from newfound.errors import InputError, check_word
 from newfound.functional.geometry import distances
 from newfound.review import views
 from newfound.review.measures import begin_measures, measure_again
@@ -100,8 +100,7 @@ class Desk:
 
     def export(self, to: str, *, link: bool) -> Path:
         """Export to a place in the run's folder where nothing is yet."""
-        if to not in FORMATS:  # it becomes part of a path
-            raise InputError(f"There is no format called {to!r}. {choices(to, FORMATS)}")
+        check_word("format", to, FORMATS)  # it becomes part of a path
         with self._lock:
             self.run.follow()
             now, number = self.run.classes, 1
