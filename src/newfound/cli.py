@@ -241,7 +241,8 @@ def _rediscover(
     _tell(found)
     before = Discovery.load(run)
     before = Discovery(before.found, before.edits[:edits])
-    console.table(tabulate_changes(before.classes, found.classes), f"What changed: {found.facts['changed']}")
+    changes = tabulate_changes(before.classes, found.classes)  # the log has it as a sentence
+    console.table(changes, "What changed" if len(changes) else "Nothing changed")
     console.say(f"Report: {output / 'report.html'}. Go on: newfound review {output}")
 
 

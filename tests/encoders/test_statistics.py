@@ -6,11 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from newfound.data.features import FeatureImages
+from newfound.data.listing import Listing
+from newfound.encoders.base import Lesson
 from newfound.encoders.pretend import fit_calibration
 from newfound.encoders.statistics import (
     add_head,
+    extend_features,
     fit_statistics,
     new_adapter,
+    place_features,
     pool_scatter,
     refit_axes,
     unsupervised_model,
@@ -22,7 +27,7 @@ from newfound.functional.metrics import matching
 from newfound.networks.model import ENOUGH, Model, Pretrained, Statistics, card
 from newfound.networks.pretrained import trunk
 from newfound.types import generator
-from tests.encoders.features import embedded
+from tests.encoders.features import embedded, in_one_store
 
 CLASSES, EACH, OTHERS = 4, 12, range(10, 14)
 
@@ -36,6 +41,10 @@ def lite():
 def measured(lite):
     """The model of four known classes, which no test changes."""
     return fit_statistics(embedded("known"), lite)
+
+
+def labels(images):
+    return images.listing.labels
 
 
 def latents(model, images):
@@ -173,6 +182,24 @@ def test_in_two_stages_the_axes_are_those_with_the_labelled_pictures(measured):
     torch.testing.assert_close(two.centre, single.centre, atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(two.matrix, single.matrix, atol=1e-3 * single.matrix.abs().max().item(), rtol=0)
     assert (two.centre - power_normalised(new.features()).mean(0)).norm() > 0.01, "the known ones are part of it"
+
+
+def test_what_is_learnt_later_is_seen_as_if_all_had_been_taught_at_once(lite, measured):
+    more, strange = embedded("more", OTHERS), embedded("strange", range(20, 24), labelled=False)
+    lesson = Lesson(
+        (*measured.classes, *more.listing.classes), ((0,), (1,), (2,), (3,), (), (), (), ()), 4 + labels(more)
+    )
+    later = extend_features(measured, lesson, more.features())
+    known, more = in_one_store(embedded("known"), more)
+    names, every = (*known.listing.names, *more.listing.names), torch.cat([labels(known), 4 + labels(more)])
+    places, keys = torch.cat([known.places, more.places]), known.keys + more.keys
+    at_once = fit_statistics(FeatureImages(Listing.of(names, every, lesson.classes), known.records, places, keys), lite)
+    assert later.classes == at_once.classes
+    torch.testing.assert_close(later.pretrained.statistics.means, at_once.pretrained.statistics.means)
+    for images in (known, more, strange):
+        here, there = place_features(later, images), place_features(at_once, images)
+        torch.testing.assert_close(here.beside, there.beside, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(here.along.norm(dim=1), there.along.norm(dim=1), rtol=1e-3, atol=1e-3)
 
 
 def test_classes_that_are_not_told_have_no_say_in_the_axes(lite, measured):

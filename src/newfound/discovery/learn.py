@@ -1,6 +1,6 @@
 """learn: what was discovered becomes known, without the images that taught what was known before.
 
-The backbone stays as the discovery left it; a class is learnt by its mean and by what it adds to the shared covariance.
+The network stays as the discovery left it; a class is learnt by its mean and by what it adds to the shared covariance.
 Nothing is forgotten, for nothing moves (decision 18).
 """
 

@@ -190,9 +190,8 @@ class FeatureEncoder:
     ) -> Model:
         """By features: what the adapter bends, another one will bend otherwise."""
         taught = (lesson.labels >= 0).any()  # names alone need no image
-        return extend_features(
-            model, lesson, look().features() if taught else torch.zeros(len(latents), self.backbone.dim)
-        )
+        features = look().features() if taught else torch.zeros(len(latents), self.backbone.dim)
+        return extend_features(model, lesson, features, seed)
 
 
 def in_memory(name: str) -> str:

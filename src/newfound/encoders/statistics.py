@@ -129,10 +129,16 @@ def add_head(model: Model, adapter: Adapter, statistics: Statistics) -> Model:
 
 
 @torch.no_grad()
-def extend_features(model: Model, lesson: Lesson, features: Float[Tensor, "n features"]) -> Model:
-    """The model with the classes of a lesson, whose images have these features; it looks along the axes it has."""
+def extend_features(model: Model, lesson: Lesson, features: Float[Tensor, "n features"], seed: int = 0) -> Model:
+    """The model with the classes of a lesson, whose images have these features: the one that `fit_statistics` makes of
+    all images together, though the old ones are gone. Axes whiten by what is known now, new classes too.
+    """
     adapter, (backbone, known) = parts(model)
     statistics = extend_statistics(known, lesson, power_normalised(features))
+    centres, within_covariance, counts = statistics
+    if counts.any():
+        seen = class_moments(centres, counts.to(centres), within_covariance)
+        adapter = new_adapter(seen, within_covariance, seed)
     model = replace(model, classes=lesson.classes, pretrained=Pretrained(backbone, statistics))
     return add_head(model, adapter, statistics)
 
