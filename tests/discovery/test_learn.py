@@ -18,7 +18,9 @@ from newfound.discovery.found import Clusters
 from newfound.discovery.learn import find_doubtful, group_known, learn, looked_at, plan_learning
 from newfound.discovery.reading import read
 from newfound.discovery.settings import Run, StageOne
+from newfound.encoders.pixels import READING_SHRINK
 from newfound.errors import InputError
+from newfound.functional.geometry import whitening
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE
@@ -371,6 +373,14 @@ def test_our_own_network_learns_by_its_latents_and_tells_the_new_kinds(kept, tmp
     assert model.head.out_features == 6
     sure = torch.tensor(kept.assignments()["number"].tolist()) == 5
     torch.testing.assert_close(model.known.means[4], kept.found.features[sure].mean(0))
+
+
+def test_our_own_network_tells_images_by_latents_that_are_whitened_as_discovery_reads_them(kept, tmp_path):
+    classifier = Classifier.load(tmp_path / "model")
+    known, told = classifier.model.known, classifier.now.found.model
+    whitens = whitening(known.within_covariance, READING_SHRINK)
+    torch.testing.assert_close(told.backbone.metric, whitens)
+    torch.testing.assert_close(told.known.means, known.means @ whitens)
 
 
 def test_a_model_that_recognises_nothing_says_so(place, tmp_path):

@@ -14,7 +14,10 @@ from newfound.discovery.rediscover import next_place
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
 from newfound.discovery.tables import ASIDE, UNSURE, answer_images
+from newfound.encoders import embed
+from newfound.encoders.pixels import READING_SHRINK
 from newfound.errors import InputError
+from newfound.functional.geometry import whitening
 from newfound.functional.metrics import matching, right
 from newfound.networks.resnet import OWN
 from tests.commands import newfound
@@ -219,6 +222,9 @@ def test_our_own_network_goes_on_from_where_the_run_left_it():
         )
     ]
     assert any(moved)
+    whitens = whitening(first.found.model.known.within_covariance, READING_SHRINK)
+    torch.testing.assert_close(after.found.model.backbone.metric, first.found.model.backbone.metric @ whitens)
+    torch.testing.assert_close(after.found.features, embed(after.found.model, new))
     with pytest.raises(InputError, match=r"The run is of 20 images.*given are 5"):
         rediscover(first, images=new.pick(torch.arange(5)))
 
