@@ -272,6 +272,8 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
         needs(network.dim == about["backbone"].get("inputs"), "backbone.inputs", about["backbone"], str(network.dim))
         inner = {"classes": known, "dimensions": network.dim}
         pretrained = Pretrained(network, _statistics(_below("statistics.", tensors), inner))
+    for part, said in (("similarity.", "similarity"), ("statistics.", "trunk")):
+        needs(said in about or not _below(part, tensors), part, "there", f"nothing, for model.json has no {said}")
     calibration = None
     if "trust" in about:
         calibration = Calibration.of(about["trust"])
