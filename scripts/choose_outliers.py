@@ -1,37 +1,39 @@
-"""Choose which score tells images of no class, and the default lines; measure them on other images.
+"""Choose how images of no class are told, and measure it on other images.
 
-    python scripts/choose_outliers.py CIFAR
+    python scripts/choose_outliers.py CIFAR FOLDER
 
-Chosen on stamps and CIFAR-100's classes 0–47 (`choose_axes.py`), and on the embedded drawings' known categories for our
-own network; reported on clip art, drawings, CIFAR-10's test images and Fashion-MNIST. Of each collection a tenth of the
-classes is hidden whole, half of the others is known by half of its images, and a seventh of all arrives later. What was
-measured on the labelled images alone judges these, the hidden ones and the other collections. Writes
-results/choice-outliers.json.
+Chosen on stamps, CIFAR-100's classes 0–47 and the embedded drawings' known categories, and on how these look to one
+another; reported on clip art, CIFAR-10's test images and Fashion-MNIST, and on how these and drawings of novel
+categories look to one another. Of each collection a tenth of the classes is hidden whole, half of the others is known
+by half of its images, and a seventh of all arrives later. What was measured on the labelled images alone judges these,
+the hidden ones and the other collections. Features and what was judged are kept in FOLDER, and the same command goes
+on there. Writes results/choice-outliers.json.
 """
 
 import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from choose_axes import KINDS, STAMPS, seen
-from choose_counting import DRAWN, drawings
 from torch import Tensor
 
 from newfound import files
 from newfound.data.datasets import load_dataset, load_doodles, load_fashion_mnist
 from newfound.data.decoding import configure_pillow, decode
 from newfound.discovery.facts import versions
+from newfound.encoders import pretend
 from newfound.encoders.features import FeatureEncoder
-from newfound.encoders.pixels import READING_SHRINK
-from newfound.encoders.pretend import Hidden, calibrate_outliers, fit_calibration
+from newfound.functional import calibration
 from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments, power_normalised
-from newfound.functional.calibration import Calibration, log_margin, outlier_score, probability, reach
+from newfound.functional.calibration import Logistic, log_margin, outlier_score, platt, probability, reach
 from newfound.functional.cluster import semi_supervised_kmeans
-from newfound.functional.geometry import covariance, distances, means, whitening
+from newfound.functional.geometry import covariance, distances, means
 from newfound.types import generator
 
 CLIPART = Path("/usr/share/openclipart/png")
@@ -40,7 +42,14 @@ ART = (
     *("transportation/roadsigns", "recreation/sports", "food/desserts", "people/clothing", "transportation/vehicles"),
     *("food/beverages", "people/stickmen", "animals/birds", "animals/bugs", "shapes/jigsaw"),
 )
-MOST, SPLITS = 40, 4
+MOST = 40
+CHOSEN = {"stamps": 2, "CIFAR-100": 2, "drawings": 2}
+REPORTED = {"clip art": 4, "CIFAR-10": 4, "Fashion-MNIST": 4}
+"""Collections, and how often the classes of each are split."""
+
+FOREIGN = ("other drawings",)
+"""Shown to those that are reported, beside these themselves."""
+
 RESULTS = Path(__file__).parents[1] / "results/choice-outliers.json"
 
 
@@ -65,25 +74,58 @@ def enlarged(pixels: Tensor, labels: Tensor, classes: range) -> tuple[list[np.nd
     return [*large.clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()], labels[rows].tolist()
 
 
-def collections(cifar: Path) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Name, features and classes of each."""
-    hundred, ten = load_dataset("cifar100", cifar), load_dataset("cifar10", cifar, "test")
-    drawn, worn = load_doodles("known"), load_fashion_mnist()
-    made = {
+def collections(cifar: Path, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Power-normalised features and classes of each; what is looked at is kept."""
+
+    def drawn(group: str, classes: range) -> tuple[list[np.ndarray], list[int]]:
+        images = load_doodles(group)
+        return enlarged(images.pixels, images.listing.labels, classes)
+
+    def photographs(name: str, part: str, classes: range) -> tuple[list[np.ndarray], list[int]]:
+        images = load_dataset(name, cifar, part)
+        return enlarged(images.pixels, images.listing.labels, classes)
+
+    def worn() -> tuple[list[np.ndarray], list[int]]:
+        images = load_fashion_mnist()
+        return enlarged(images.pixels, images.listing.labels, range(10))
+
+    made: dict[str, Callable[[], tuple[list[np.ndarray], list[int]]]] = {
         "stamps": lambda: pictures(STAMPS, KINDS),
-        "CIFAR-100": lambda: enlarged(hundred.pixels, hundred.listing.labels, range(48)),
+        "CIFAR-100": lambda: photographs("cifar100", "train", range(48)),
+        "drawings": lambda: drawn("known", range(0, 100, 5)),
         "clip art": lambda: pictures(CLIPART, ART),
-        "drawings": lambda: enlarged(drawn.pixels, drawn.listing.labels, range(0, 100, 5)),
-        "CIFAR-10": lambda: enlarged(ten.pixels, ten.listing.labels, range(10)),
-        "Fashion-MNIST": lambda: enlarged(worn.pixels, worn.listing.labels, range(10)),
+        "other drawings": lambda: drawn("novel", range(10)),
+        "CIFAR-10": lambda: photographs("cifar10", "test", range(10)),
+        "Fashion-MNIST": worn,
     }
+    found = {}
     for name, load in made.items():
-        images, kinds = load()
-        yield name, power_normalised(seen(images)[:, 0]), torch.tensor(kinds).unique(return_inverse=True)[1]
+        path = folder / f"{name}.pt"
+        if not path.is_file():
+            images, kinds = load()
+            torch.save((seen(images)[:, 0], torch.tensor(kinds)), path)
+        x, y = torch.load(path)
+        found[name] = power_normalised(x), y.unique(return_inverse=True)[1]
+    return found
 
 
-def attempt(x: Tensor, y: Tensor, others: dict[str, Tensor], split: int) -> dict[str, object]:
-    """Read a collection of which some classes are hidden; judge what arrives later."""
+class Told(NamedTuple):
+    """What is seen of some images: how far out they are, and by how much they are nearer to one cluster than others."""
+
+    outlier_score: Tensor
+    log_margin: Tensor
+
+
+class Attempt(NamedTuple):
+    """What a collection says of images that come later, and what its labelled images say of that."""
+
+    told: dict[str, Told]
+    right: Logistic
+    hidden: pretend.Hidden | None  # of labelled classes that were hidden for calibration; None: too few
+
+
+def attempt(x: Tensor, y: Tensor, others: dict[str, Tensor], split: int) -> Attempt:
+    """Read a collection of which some classes are hidden; look at what arrives later."""
     random = generator("outliers", split)
     y = torch.randperm(int(y.max()) + 1, generator=random)[y]
     there = int(y.max()) + 1 - max(1, round(0.1 * (int(y.max()) + 1)))
@@ -95,76 +137,113 @@ def attempt(x: Tensor, y: Tensor, others: dict[str, Tensor], split: int) -> dict
     u = F.normalize((x[read].double() - found.centre) @ found.matrix, dim=1).float()
     clusters = semi_supervised_kmeans(u, y.where(taught, -1)[read], there, random)
     places, _ = means(coordinates(x[read], found, within).along, clusters.assignment, there)
-    default = FeatureEncoder.calibration
-    line = fit_calibration(x[taught], y[taught], split) or default
-    line = line if line.outlier is not None else line._replace(outlier=default.outlier)
+    line, hidden = calibrated(x[taught], y[taught], split)
 
-    def judged(images: Tensor) -> tuple[Tensor, Tensor]:
+    def look(images: Tensor) -> Told:
         along, beside = coordinates(images, found, within)
-        chance = chance_of(torch.hypot(distances(along, places), beside[:, None]), line)
-        u = F.normalize((images.double() - found.centre) @ found.matrix, dim=1).float()
-        away = distances(u, clusters.centres)
-        return chance, probability(log_margin(away, away.argmin(1), torch.eye(there, dtype=torch.bool)), line.right)
+        score = outlier_score(*reach(torch.hypot(distances(along, places), beside[:, None])))
+        away = distances(F.normalize((images.double() - found.centre) @ found.matrix, dim=1).float(), clusters.centres)
+        return Told(score, log_margin(away, away.argmin(1), torch.eye(there, dtype=torch.bool)))
 
-    shown = {"of a class": x[later], "hidden": x[y >= there]} | others
-    result: dict[str, object] = {}
-    for name, images in shown.items():
-        chance, right = judged(images)
+    shown = {"of a class": x[later], "read": x[read], "hidden": x[y >= there]} | others
+    return Attempt({name: look(images) for name, images in shown.items()}, line, hidden)
+
+
+def calibrated(x: Tensor, y: Tensor, seed: int) -> tuple[Logistic, pretend.Hidden | None]:
+    """What `fit_calibration` makes of labelled images, and the scores that its line of outliers is made of."""
+    scores: list[pretend.Hidden] = []
+    keep, default = pretend.calibrate_outliers, FeatureEncoder.calibration
+    pretend.calibrate_outliers = lambda found: scores.extend(found)
+    try:
+        line = pretend.fit_calibration(x, y, seed) or default
+    finally:
+        pretend.calibrate_outliers = keep
+    hidden = pretend.Hidden(*(torch.cat(parts) for parts in zip(*scores, strict=True))) if scores else None
+    return line.right, hidden if keep(scores) is not None else None
+
+
+def multiply(made: Attempt) -> tuple[Logistic, float]:
+    """The rule before: a logistic line that tells hidden classes where one image in ten is of none, moved outwards
+    until 2 % of the others are called outliers; P(right) times 1 − P(outlier).
+    """
+    if made.hidden is None:
+        return Logistic(3.1, -8.2), 1.0
+    score, outlier = made.hidden
+    line, share = platt(score, outlier), outlier.double().mean().item()
+    offset = line.offset + math.log(0.1 / 0.9) - math.log(share / (1 - share))
+    far = score[~outlier].double().quantile(0.98).item()
+    return Logistic(line.slope, min(offset, -line.slope * far)), 1.0
+
+
+def cut(unnamed: float, care: float) -> Callable[[Attempt], tuple[Logistic, float]]:
+    """A line through two quantiles of images that have a class (`outlier_line`)."""
+
+    def rule(made: Attempt) -> tuple[Logistic, float]:
+        if made.hidden is None:
+            default = FeatureEncoder.calibration.outlier
+            assert default is not None
+            return default, calibration.CARE
+        score = made.hidden.score[~made.hidden.outlier].double()
+        near, far = (score.quantile(1 - share).item() for share in (unnamed, pretend.ALARMS))
+        slope = math.log(care) / max(far - near, 1e-2)
+        return Logistic(slope, -slope * far), care
+
+    return rule
+
+
+NOTHING = Logistic(0.0, -1e9)
+ARMS: dict[str, Callable[[Attempt], tuple[Logistic, float]]] = {
+    "no judgement": lambda made: (NOTHING, 1.0),
+    "P(right) times 1 − P(outlier)": multiply,
+    **{
+        f"{unnamed:.0%} unnamed, care {care}": cut(unnamed, care)
+        for unnamed in (0.08, 0.1, 0.15, 0.2)
+        for care in (9, 50, 1000)
+    },
+}
+TAKEN = f"{pretend.UNNAMED:.0%} unnamed, care {calibration.CARE:.0f}"
+
+
+def judge(made: Attempt, arm: str) -> dict[str, dict[str, float]]:
+    """The shares of images that are named, and that are called outliers."""
+    line, care = ARMS[arm](made)
+    result = {}
+    for name, (score, margin) in made.told.items():
+        chance = probability(score, line)
+        confidence = probability(margin, made.right) * (1 - chance) / (1 - chance + care * chance)
         result[name] = {
+            "named": round((confidence >= 0.5).double().mean().item(), 4),
             "outlier": round((chance > 0.5).double().mean().item(), 4),
-            "named": round(((1 - chance) * right >= 0.5).double().mean().item(), 4),
-            "named before": round((right >= 0.5).double().mean().item(), 4),
         }
     return result
 
 
-def chance_of(away: Tensor, line: Calibration) -> Tensor:
-    assert line.outlier is not None
-    return probability(outlier_score(*reach(away)), line.outlier)
-
-
-def learnt() -> list[Hidden]:
-    """How drawings lie among latents of a network that has learnt 60 kinds, fifteen others hidden."""
-    z, labels, truth, spread = drawings()
-    u, scores = F.normalize(z @ whitening(spread, READING_SHRINK), dim=1), []
-    for split in range(SPLITS):
-        random = generator("outliers", split)
-        order = torch.cat([torch.arange(DRAWN), DRAWN + torch.randperm(100 - DRAWN, generator=random)])
-        y, there = order.argsort()[truth], 85
-        later = (y >= there) | ((labels < 0) & (torch.rand(len(y), generator=random) < 0.25))
-        clusters = semi_supervised_kmeans(u[~later], labels[~later], there, random, starts=5)
-        away = distances(u[later], clusters.centres)
-        scores.append(Hidden(outlier_score(*reach(away)), y[later] >= there))
-    return scores
-
-
-def main() -> None:
-    """Fit both defaults, and measure."""
-    own = learnt()
-    line = calibrate_outliers(own)
-    score, outlier = (torch.cat(parts) for parts in zip(*own, strict=True))
-    chance = probability(score, line)
-    print("drawings, our own network:", line, flush=True)
-    result = {
-        "command": "python scripts/choose_outliers.py CIFAR",
-        "versions": versions(),
-        "line of our own network": line,
-        "its false alarms": round((chance[~outlier] > 0.5).double().mean().item(), 4),
-        "its hits": round((chance[outlier] > 0.5).double().mean().item(), 4),
-    }
-    sets = {name: (x, y) for name, x, y in collections(Path(sys.argv[1]))}
-    result["lines of features"] = {
-        name: fitted.outlier for name, (x, y) in sets.items() if (fitted := fit_calibration(x, y)) is not None
-    }
-    rows = []
-    for name, (x, y) in sets.items():
-        others = {other: theirs for other, (theirs, _) in sets.items() if other != name}
-        for split in range(SPLITS):
-            rows.append({"set": name, "split": split, "judged": attempt(x, y, others, split)})
-            print(rows[-1], flush=True)
-    files.write(RESULTS, json.dumps(result | {"rows": rows}, indent=1) + "\n")
-    print(result)
+def main(cifar: Path, folder: Path) -> None:
+    """Try all arms where they are chosen, and the chosen one beside the others where it is reported."""
+    sets = collections(cifar, folder)
+    rows: list[dict[str, Any]] = []
+    for part, splits in {"chosen on": CHOSEN, "reported": REPORTED}.items():
+        for name, count in splits.items():
+            foreign = {*splits, *(FOREIGN if part == "reported" else ())} - {name}
+            for split in range(count):
+                path = folder / f"{name} {split}.attempt.pt"
+                if not path.is_file():
+                    torch.save(attempt(*sets[name], {other: sets[other][0] for other in sorted(foreign)}, split), path)
+                made = torch.load(path, weights_only=False)
+                setting = {"part": part, "set": name, "split": split}
+                arms = ARMS if part == "chosen on" else [*[*ARMS][:2], TAKEN]
+                rows.extend(setting | {"arm": arm, "judged": judge(made, arm)} for arm in arms)
+                print(rows[-1], flush=True)
+    defaults = [
+        cut(pretend.UNNAMED, calibration.CARE)(torch.load(folder / f"{name} {split}.attempt.pt", weights_only=False))[0]
+        for name in ("stamps", "CIFAR-100")
+        for split in range(CHOSEN[name])
+    ]
+    setting = {"command": "python scripts/choose_outliers.py CIFAR FOLDER", "versions": versions(), "taken": TAKEN}
+    line = [round(sum(values) / len(values), 2) for values in zip(*defaults, strict=True)]
+    files.write(RESULTS, json.dumps({"setting": setting, "default line": line, "rows": rows}, indent=1) + "\n")
+    print(line)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -174,6 +174,19 @@ def check_tensors(tensors: Mapping[str, Tensor], schema: Mapping[str, Axes], len
             needs(not distinct or len(tensor.unique()) == tensor.numel(), name, "doubled", "each number once")
 
 
+def check_weights(weights: Mapping[str, Tensor], network: Mapping[str, Tensor], where: str = "") -> None:
+    """Refuse weights that are not a network's own: of other names, types or lengths, or with variances below 0."""
+    for name in sorted(weights.keys() | network.keys()):
+        found, needed = (
+            f"a tensor of {state[name].dtype} {tuple(state[name].shape)}" if name in state else "nothing"
+            for state in (weights, network)
+        )
+        needs(found == needed, where + name, found, needed)
+        check_finite(weights[name], where + name)
+        variances = name.endswith("running_var") and weights[name].numel()
+        needs(not variances or float(weights[name].min()) >= 0, where + name, "below 0", "variances")
+
+
 def check_finite(tensor: Tensor, name: str, needed: str = "numbers") -> None:
     """Refuse NaN and ∞: the least and the largest number are one, if any is, and finding them takes no room."""
     finite = not tensor.is_floating_point() or not tensor.numel() or all(end.isfinite() for end in tensor.aminmax())

@@ -1,6 +1,7 @@
 """Every file of a run and of a model, damaged in every field: refused by its name, or read as something that can be."""
 
 import copy
+import itertools
 import json
 import math
 import os
@@ -20,8 +21,9 @@ from newfound.discovery.storage import DISCOVERY, MODEL, TENSORS, read_run, writ
 from newfound.discovery.trace import TRACE, Trace
 from newfound.errors import InputError
 from newfound.functional.calibration import Logistic
-from newfound.networks.model import Model, Statistics
-from newfound.networks.pretrained import trunk
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import Model, Pretrained, Statistics
+from newfound.networks.pretrained import PretrainedBackbone, trunk
 from newfound.networks.resnet import SmallResNet
 from newfound.training.checkpoint import load_checkpoint
 from newfound.training.loop import fit, optimiser
@@ -32,14 +34,16 @@ from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD
 from tests.discovery.test_storage import make_whole
 from tests.training.test_loop import TRAINING, make_data, make_learner
 
-DEEP = "[" * 100_000
+DEEP, COLOURS = "[" * 100_000, ([0.5] * 3, [0.25] * 3)
 WRONG = [None, True, "", "x", "\ud800", -1, 0, 1, 2.5, -1e9, 1e308, math.nan, math.inf, 10**30, [], [[]], {}, {"a": 1}]
 """What may stand where something else should."""
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """A run with edits, in which nothing is left out, and a model of our own network that knows two classes."""
+    """A run with edits, in which nothing is left out, and models that know two classes: of our own network, and of one
+    that others have taught.
+    """
     place = tmp_path_factory.mktemp("sound")
     whole = make_whole()
     fit = Fit(whole.features.clone(), whole.features.norm(dim=1), whole.clusters.centres.clone())
@@ -51,7 +55,12 @@ def sound(tmp_path_factory):
         network = SmallResNet(1, 2)
         statistics = Statistics(torch.rand(2, 8), torch.eye(8), torch.tensor([7, 5]))
         head = torch.nn.Linear(8, 2)
+        eye = PretrainedBackbone("test_resnet", vision("timm").create_model("test_resnet", num_classes=0), 32, *COLOURS)
+        seen = Statistics(torch.rand(2, eye.dim), torch.eye(eye.dim), torch.tensor([7, 5]))
+        adapter = Adapter(eye.dim, 3, hidden=4)
     Model(network, 8, 1, ("cat", "dog"), head=head, known=statistics).save_pretrained(place / "model")
+    among = Statistics(seen.means[:, :3].clone(), torch.eye(3), seen.counts.clone())
+    Model(adapter, 32, 3, ("cat", "dog"), known=among, pretrained=Pretrained(eye, seen)).save_pretrained(place / "eye")
     return place
 
 
@@ -120,10 +129,30 @@ def damaged_tensor(tensor):
 
 def damaged_tensors(path):
     """Safetensors files in place of one: each tensor gone, or another."""
+    yield from damage_tensors(path, 12)
+
+
+def damaged_ends(path):
+    """The same of a large network, whose tensors are much alike: some at its ends, and what BatchNorm measured."""
+    yield from damage_tensors(path, 3)
+    tensors = load_file(path)
+    measured = next(name for name in tensors if name.endswith("running_var"))
+    for new in (-tensors[measured], tensors[measured].half()):
+        save_file(tensors | {measured: new}, path.with_name("other"))
+        yield path.with_name("other").read_bytes()
+    path.with_name("other").unlink()
+
+
+def some(damage):
+    """Every fourth of these: a network of others takes longer to build."""
+    return lambda path: itertools.islice(damage(path), 0, None, 4)
+
+
+def damage_tensors(path, ends):
     tensors = load_file(path)
     header = int.from_bytes(path.read_bytes()[:8], "little")
     about = json.loads(path.read_bytes()[8 : 8 + header]).get("__metadata__")
-    for name in [*tensors][:12] + [*tensors][-12:]:
+    for name in [*tensors][:ends] + [*tensors][-ends:]:
         for new in [None, *damaged_tensor(tensors[name])]:
             other = {key: tensor for key, tensor in tensors.items() if key != name}
             save_file(other | ({} if new is None else {name: new.contiguous()}), path.with_name("other"), about)
@@ -163,8 +192,16 @@ def check_model(model):
         assert finite(*model.known)
         assert (counts >= 0).all()
         assert len(counts) == len(model.classes)
-    z = model.backbone(torch.rand(2, *((3, 8, 8) if isinstance(model.backbone, SmallResNet) else (4,)))).z
+    ours = isinstance(model.backbone, SmallResNet)
+    x = torch.rand(2, *((3, 8, 8) if ours else (model.backbone.inputs,)))
+    if model.pretrained is not None:
+        x = model.pretrained.backbone(torch.rand(2, 3, 32, 32))
+        assert finite(x, *model.pretrained.statistics or ())
+        assert x.shape[1] == model.backbone.inputs
+        assert all(weight.dtype.is_floating_point for weight in model.pretrained.backbone.parameters())
+    z = model.backbone(x).z
     assert z.shape == (2, model.backbone.dim)
+    assert finite(z)
 
 
 def check_run(folder):
@@ -204,10 +241,12 @@ def check_run(folder):
 
 RUN = {DISCOVERY: damaged_json, EDITS: damaged_lines, TENSORS: damaged_tensors, TRACE: damaged_tensors}
 INNER = {"model.json": damaged_json, "model.safetensors": damaged_tensors}
+SEEING = {name: some(how) for name, how in INNER.items()} | {"trunk.safetensors": damaged_ends}
 FILES = (
     [("run", name, how, check_run) for name, how in RUN.items()]
     + [("run", f"{MODEL}/{name}", how, check_run) for name, how in INNER.items()]
     + [("model", name, how, lambda folder: check_model(Model.from_pretrained(folder))) for name, how in INNER.items()]
+    + [("eye", name, how, lambda folder: check_model(Model.from_pretrained(folder))) for name, how in SEEING.items()]
 )
 
 
@@ -294,6 +333,7 @@ def test_a_damaged_checkpoint_is_refused_by_its_name_or_gone_on_from(tmp_path, h
             refused.append(str(error))
         else:
             assert epoch == len(rows) <= 2
+            assert finite(*learner.parameters())
             assert all(math.isfinite(value) for row in rows for value in row.values())
     assert all(str(path) in said and len(said) < 2000 for said in refused)
     assert len(mutations) / 4 < len(refused) <= len(mutations)

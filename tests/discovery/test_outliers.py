@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from newfound import discover
+from newfound import discover, pretrain
 from newfound.data.datasets import load_doodles
+from newfound.discovery.classifier import Classifier
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Fit
 from newfound.discovery.pages import page
@@ -28,11 +29,14 @@ from newfound.discovery.tables import (
 )
 from newfound.errors import InputError
 from newfound.functional.axes import Coordinates
-from newfound.functional.calibration import Logistic, outlier_score, probability, reach
+from newfound.functional.calibration import Logistic, care, outlier_score, probability, reach
 from tests.discovery.made import BETWEEN, CALIBRATION, CAT, make_found
 from tests.needs import need
 
-LINE = Logistic(4.0, 3.0)
+NEVER = Logistic(0.0, -1e9)
+"""No image is of no class."""
+
+LINE = Logistic(20.0, 15.0)
 """One half where the others are about eight times as far away as the nearest."""
 
 ROADS = ("shapes/stars", "signs_and_symbols/flags", "shapes/arrows", "transportation/roadsigns")
@@ -60,10 +64,10 @@ def test_an_image_is_called_an_outlier_where_that_is_likelier_than_not(found):
 
 def test_an_outlier_is_not_in_the_right_class_either(found):
     plain, judged = judge(classes(make_found())), judge(classes(found))
-    assert torch.allclose(judged.confidence, plain.confidence * (1 - judged.outlier), atol=1e-6)
+    assert torch.allclose(judged.confidence, plain.confidence * care(judged.outlier), atol=1e-6)
     later = judge_others(classes(found), BETWEEN)
     plain = judge_others(classes(make_found()), BETWEEN)
-    assert torch.allclose(later.confidence, plain.confidence * (1 - later.outlier), atol=1e-6)
+    assert torch.allclose(later.confidence, plain.confidence * care(later.outlier), atol=1e-6)
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.8])
@@ -159,3 +163,30 @@ def test_doodles_fit_a_model_of_clip_art_less_than_clip_art_does_and_hardly_any_
     assert len(told) == 50
     assert told["outlier"].median() > 1.2 * run.assignments()["outlier"].median()
     assert told["outlier"].median() > 1.2 * run.predict(tmp_path / "later")["outlier"].median()
+
+
+KINDS = (*ROADS, *LIVING, "food/desserts", "people/clothing", "transportation/vehicles", "animals/bugs")
+
+
+def test_a_classifier_of_clip_art_names_no_doodle_and_would_if_nothing_were_of_no_class(tmp_path):
+    source = Path("/usr/share/openclipart/png")
+    need(source.is_dir(), "Debian's openclipart-png is not installed")
+    for kind in KINDS:
+        files = [file for file in sorted((source / kind).rglob("*.png")) if file.stat().st_size < 60_000]
+        for number, file in enumerate(files[:: max(1, len(files) // 24)][:24]):
+            copy = tmp_path / ("later" if number % 6 == 0 else "known") / Path(kind).name / file.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    drawn = load_doodles("spare")
+    (tmp_path / "doodles").mkdir()
+    for row in range(0, len(drawn), 10):
+        Image.fromarray(drawn.pixels[row, 0].numpy()).resize((112, 112)).save(tmp_path / "doodles" / f"{row}.png")
+    model = pretrain(tmp_path / "known", stage=StageOne(backbone="efficientnet-lite0", size=96, rehearse="no"))
+    never = replace(model, calibration=model.calibration._replace(outlier=NEVER))
+    (doodles, later), (named, before) = (
+        [Classifier(one).predict(tmp_path / part)["kind"].eq("known").mean() for part in ("doodles", "later")]
+        for one in (model, never)
+    )
+    assert doodles <= 0.05
+    assert named >= 2 * doodles
+    assert later >= 0.7 * before > 0.3

@@ -8,13 +8,15 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from newfound.functional.calibration import (
+    CARE,
     Calibration,
     Logistic,
-    assume,
+    care,
     carry_on,
     leave_one_out,
     log_margin,
     novelty_score,
+    outlier_line,
     outlier_score,
     platt,
     probability,
@@ -250,13 +252,20 @@ def test_an_image_is_an_outlier_by_how_little_it_is_nearer_to_one_centre_than_to
     assert torch.allclose(outlier_score(*reach(1000 * away)), score, atol=1e-3)  # whatever the units
 
 
-def test_what_is_less_frequent_than_where_it_was_measured_is_less_likely():
-    line = Logistic(2.0, -0.3)
-    rare = assume(line, 0.5, 0.1)
-    score = torch.linspace(-3, 3, 7)
-    p, q = probability(score, line), probability(score, rare)
-    assert torch.allclose(q, 0.1 * p / (0.1 * p + 0.9 * (1 - p)), atol=1e-6)  # Bayes
-    assert assume(rare, 0.1, 0.5).offset == pytest.approx(line.offset)
+def test_the_odds_of_being_of_no_class_count_many_times_where_an_image_would_be_named():
+    p = torch.linspace(0, 1, 9)
+    odds = CARE * p / (1 - p)  # without end where it is certain
+    assert torch.allclose(care(p), (1 / (1 + odds)), atol=1e-6)
+    assert care(p).tolist() == sorted(care(p).tolist(), reverse=True)
+
+
+def test_the_line_of_outliers_is_one_half_far_out_and_taken_for_one_half_near():
+    chance = probability(torch.tensor([-3.0, 1.5, 2.0, 9.0]), outlier_line(1.5, 2.0))
+    assert chance[2].item() == pytest.approx(0.5)
+    assert care(chance[1:2]).item() == pytest.approx(0.5, abs=1e-5)
+    assert care(chance[:1]).item() > 0.99
+    assert chance[3].item() > 0.99
+    assert math.isfinite(outlier_line(1.0, 1.0).slope)
 
 
 FITTED = Calibration(Logistic(9.0, 0.5), Logistic(7.0, 0.3))

@@ -13,9 +13,13 @@ import tomli_w
 from newfound import files, parallel
 from newfound.console import PrintableFormatter
 from newfound.discovery.storage import CHECKPOINT, CONFIG, LOG, MODEL, RESULTS
-from newfound.errors import InputError
+from newfound.errors import InputError, shorten
+from newfound.schema import damaged, needs
 
 log = logging.getLogger("newfound")
+
+TASKS = ("pretrain", "discover", "learn")
+"""Whose settings `config.toml` may hold: one of these, which it names."""
 
 PLACES = ("known", "weights", "run", "images")
 """Settings that say where something lies on this machine; those of a finished model, which may travel, forget them."""
@@ -105,7 +109,7 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
         sweep(folder)
     if not folder.exists() or all(files.TEMPORARY.fullmatch(path.name) for path in folder.iterdir()):
         return
-    before = _written(folder / CONFIG)
+    before = _written(folder)
     if before is None:
         raise InputError(f"{folder} holds other files; a run needs a folder of its own. Give another place with -o.")
     if overwrite:
@@ -142,13 +146,17 @@ def config(task: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {task: {key: value for key, value in settings.items() if value is not None}}
 
 
-def _written(path: Path) -> dict[str, dict[str, Any]] | None:
-    """The settings of the run in a folder; None where the file is not there, or not one of ours."""
+def _written(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """The settings of the run in a folder; None where it is no run's. Beside other files of ours they are damaged."""
+    path = folder / CONFIG
+    if not path.is_file():
+        return None
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        ours = [isinstance(found.get(task), dict) for task in TASKS]
+        needs(len(found) == sum(ours) == 1, "it", shorten([*found]), f"the settings of one of {', '.join(TASKS)}")
+    except (OSError, ValueError, RecursionError) as error:
+        if any((folder / name).exists() for name in (LOG, *RESULTS)):
+            raise damaged(path, error, "Take it from a backup, or give another place with -o.") from error
         return None
-    ours = found.keys() in ({"pretrain"}, {"discover"}, {"learn"}) and all(
-        isinstance(value, dict) for value in found.values()
-    )
-    return found if ours else None
+    return found

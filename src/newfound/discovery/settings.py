@@ -1,5 +1,6 @@
 """The settings a person may choose. Plain values: the command line reads them without loading torch."""
 
+import math
 from dataclasses import dataclass, replace
 
 from newfound.errors import InputError
@@ -51,7 +52,7 @@ class StageOne:
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
-        needed("pretrain-rate", self.pretrain_rate, self.pretrain_rate > 0, "a rate above 0")
+        needed("pretrain-rate", self.pretrain_rate, 0 < self.pretrain_rate < math.inf, "a rate above 0")
         needed("size", self.size, self.size is None or self.size >= 8, "at least 8 pixels")
         needed("width", self.width, self.width >= 1, "at least 1 channel")
         needed("stride", self.stride, self.stride in (1, 2), "1 or 2")
@@ -85,7 +86,7 @@ class Run:
 
     def __post_init__(self) -> None:
         needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
-        needed("rate", self.rate, self.rate is None or self.rate > 0, "a rate above 0")
+        needed("rate", self.rate, self.rate is None or 0 < self.rate < math.inf, "a rate above 0")
         needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
         needed(
             "read-by", self.read_by, self.read_by in (AUTO, *READINGS), f"{AUTO}, {KMEANS}, {SHIFT} or {DISCRIMINANT}"

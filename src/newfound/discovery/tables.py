@@ -22,7 +22,7 @@ from newfound.discovery.outliers import judge_other_outliers, judge_outliers
 from newfound.encoders import embed, encoder_of
 from newfound.functional import metrics
 from newfound.functional.axes import Coordinates
-from newfound.functional.calibration import leave_one_out, log_margin, novelty_score, probability
+from newfound.functional.calibration import care, leave_one_out, log_margin, novelty_score, probability
 from newfound.functional.geometry import distances
 
 UNSURE, ASIDE, OUTLIER = -1, -2, -3
@@ -107,7 +107,7 @@ def _judge(
 ) -> Judged:
     """What distances mean.
 
-        P(right) = P(right | of a class) · (1 − P(outlier)) ≤ P(new) of a new class, ≤ 1 − P(new) of a known one
+        P(right) = P(right | of a class) · care(P(outlier)) ≤ P(new) of a new class, ≤ 1 − P(new) of a known one
 
     A class is right only if its kind is. Two lines are fitted to two scores, and where these disagree the nearest other
     class, which P(right) looks at, knows better. One that is given a class though it is likelier wrong, for somebody
@@ -117,7 +117,7 @@ def _judge(
     new = torch.tensor([number != NOBODY and now.kind(number) == "new" for number in owners.tolist()])
     known = torch.tensor([number != NOBODY and now.kind(number) == "known" for number in owners.tolist()])
     there = new | known
-    confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right) * (1 - outlier)
+    confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right) * care(outlier)
     newness = probability(novelty_score(away[:, there], new[there]), calibration.new)
     surely = confidence.where(confidence < now.found.threshold, confidence.clamp(min=0.5))
     fresh = torch.tensor([now.kind(number) == "new" for number in guess.tolist()], dtype=torch.bool)

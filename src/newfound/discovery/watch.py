@@ -32,9 +32,9 @@ from newfound.discovery.journal import sync_folder
 from newfound.discovery.learn import find_doubtful
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, needed
-from newfound.discovery.tables import format_csv, restore
+from newfound.discovery.tables import WORDS, format_csv, restore
 from newfound.errors import InputError, counted, shorten
-from newfound.schema import read_json
+from newfound.schema import DamagedError, damaged, needs, one_of, read_json, record, text
 
 log = logging.getLogger("newfound")
 
@@ -57,11 +57,29 @@ LINE = ["path", *Stamp._fields, "class", "number", "kind", "confidence", "newnes
 ABOUT, MODEL = "watch.json", ("model.json", "model.safetensors")
 """What says whose state it is, and the files of a model that tell it from others."""
 
+MEND = "Take it from a backup, or give a new folder (-o), in which all images are told anew."
+
 FROZEN = Run(method="kmeans")
 """How new classes are looked for: nothing is trained, so that what is learnt of them moves nothing either."""
 
 UNREADABLE = "unreadable"
 """The kind of a file that is no image, or is damaged. Should it change, it is looked at again."""
+
+
+def count(value: str | None, where: str) -> None:
+    """A schema: digits, as a table has them; times before 1970 have a sign."""
+    digits = (value or "").removeprefix("-")
+    needs(digits.isascii() and digits.isdecimal() and len(digits) < 20, where, value, "a whole number")
+
+
+SAID = {
+    IMAGES: record(
+        {"path": text, "size": count, "modified": count, "kind": one_of("known", "new", *WORDS.values(), UNREADABLE)}
+    ),
+    TRIES: record({"pool": count, "folder": text}),
+    PROPOSED: record({"path": text, "size": count, "modified": count, "proposal": text}),
+}
+"""What the state needs of a line of each table."""
 
 TOGETHER = 64
 """Images that are told at once: as many at most are told again, to nobody's harm, after a kill."""
@@ -232,17 +250,30 @@ def supported(found: Discovery) -> list[int]:
 def read_state(place: Path) -> State:
     """What the tables of a state folder say; the end of a line that a kill cut off is taken away."""
     state = State()
-    state.take(read_lines(place / IMAGES))
-    tries = [*read_lines(place / TRIES)]
-    folders = {line["folder"] for line in tries} - {""}
-    proposed = ((line, _stamp(line)) for line in read_lines(place / PROPOSED) if line["proposal"] in folders)
-    state.proposed = {(restore(line["path"]), stamp) for line, stamp in proposed}
+    state.take(read_table(place / IMAGES))
+    tries, proposed = read_table(place / TRIES), read_table(place / PROPOSED)
+    folders = [line["folder"] for line in tries if line["folder"]]
+    if folders != [f"proposal-{number}" for number in range(1, len(folders) + 1)]:  # the next might replace another
+        found = DamagedError(f"the folders are {shorten(folders)}; needed: proposal-1, proposal-2, …")
+        raise damaged(place / TRIES, found, MEND)
+    state.proposed = {(restore(line["path"]), _stamp(line)) for line in proposed if line["proposal"] in folders}
     state.proposals = len(folders)
     if tries:
         last = tries[-1]
-        inside = sum(1 for line in read_lines(place / PROPOSED) if line["proposal"] == last["folder"])
-        state.tried = int(last["pool"]) - (inside if last["folder"] else 0)
+        inside = sum(1 for line in proposed if line["proposal"] == last["folder"])
+        state.tried = max(0, int(last["pool"]) - (inside if last["folder"] else 0))
     return state
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The whole lines of a table, each with what the state needs of it; one that has not is refused."""
+    try:
+        lines = [*read_lines(path)]
+        for number, line in enumerate(lines, 2):  # below the names of the columns
+            SAID[path.name](line, f"line {number}")
+    except (ValueError, csv.Error) as error:
+        raise damaged(path, error, MEND) from error
+    return lines
 
 
 def read_lines(path: Path) -> Iterator[dict[str, str]]:

@@ -13,10 +13,10 @@ from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments
 from newfound.functional.calibration import (
     Calibration,
     Logistic,
-    assume,
     leave_one_out,
     log_margin,
     novelty_score,
+    outlier_line,
     outlier_score,
     platt,
     reach,
@@ -35,9 +35,9 @@ STARTS = 5
 SPOKEN = 100
 """Images, over all rounds, below which what distances mean is not learnt from them."""
 
-HIDINGS, OUTLIERS, ALARMS = 8, 0.1, 0.02
-"""How often known classes are hidden whole; the share of images that are of no class, where nobody knows it; and the
-share of the others that may be called so at most. Decision 15.
+HIDINGS, UNNAMED, ALARMS = 8, 0.1, 0.02
+"""How often known classes are hidden whole; of images that have a class, the share that is too far out to be named, and
+the share that is called outliers. Decision 15.
 """
 
 
@@ -173,15 +173,13 @@ def look_later(
 
 
 def calibrate_outliers(scores: Sequence[Hidden]) -> Logistic | None:
-    """What such scores mean where one image in ten is of no class; None where too few images say it, or the wrong.
-
-    The chance is one half where `ALARMS` of the images that have a class would be called outliers, or farther out.
+    """What such scores mean, by how far out images lie that have a class; None where too few say it, or where hidden
+    classes lie no farther out than these.
     """
     if not scores:
         return None
     score, outlier = (torch.cat(parts) for parts in zip(*scores, strict=True))
     if len(score) < SPOKEN or outlier.all() or not outlier.any():
         return None
-    slope, offset = assume(platt(score, outlier), outlier.double().mean().item(), OUTLIERS)
-    far = score[~outlier].double().quantile(1 - ALARMS).item()
-    return Logistic(slope, min(offset, -slope * far)) if slope > 0 and math.isfinite(far) else None
+    near, far = (score[~outlier].double().quantile(1 - share).item() for share in (UNNAMED, ALARMS))
+    return outlier_line(near, far) if platt(score, outlier).slope > 0 and math.isfinite(far) else None

@@ -15,6 +15,10 @@ other images do; decision 17.
 """
 
 
+CARE = 50.0
+"""How many times worse it is to name an image of no class than to leave one of a class without a name; decision 15."""
+
+
 class Logistic(NamedTuple):
     """A score's chance is σ(slope · score + offset)."""
 
@@ -138,12 +142,21 @@ def reach(distances: Float[Tensor, "n centres"]) -> tuple[Float[Tensor, " n"], F
     return nearest, torch.where(count > 1, total / count.clamp(min=1), math.inf)
 
 
-def assume(line: Logistic, share: float, prior: float) -> Logistic:
-    """The chance of something that is less frequent, or more, than where it was measured (Bayes).
+def care(outlier: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """How far an image may be named that is of no class by such a chance p, when the odds of that count `CARE` times.
 
-    logit p = slope · score + offset + logit prior − logit share
+    1 − σ(logit p + log CARE) = (1 − p) / (1 − p + CARE · p)
     """
-    return Logistic(line.slope, line.offset + math.log(prior / (1 - prior)) - math.log(share / (1 - share)))
+    return (1 - outlier) / (1 - outlier + CARE * outlier)
+
+
+def outlier_line(near: float, far: float) -> Logistic:
+    """The chance of being of no class that is one half at a score `far`, and that `care` takes for one half at `near`.
+
+    σ(log CARE · (score − far) / (far − near))
+    """
+    slope = math.log(CARE) / max(far - near, 1e-2)
+    return Logistic(slope, -slope * far)
 
 
 def leave_one_out(

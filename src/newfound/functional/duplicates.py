@@ -11,6 +11,9 @@ from torch import Tensor
 SIDE, FINE = 32, 64
 """Pixels of a side of the small copies that are compared, and of those by which what they say is confirmed."""
 
+ENOUGH = 48
+"""Pixels of a side from which on a picture is confirmed: it has more to show than `SIDE`."""
+
 NEIGHBOURS = 8
 """Pictures that each is compared with, at most: those that look most like it from afar."""
 
@@ -18,12 +21,15 @@ FAR = 0.65
 """The cosine from afar below which two pictures are not compared."""
 
 REACH = 1 / 16
-"""How far one picture may be shifted against the other, as a share of its side."""
+"""How far one picture may be shifted against the other, as a share of its side, in whole pixels."""
 
-ALL_OVER, WORST = 0.07, 0.25
+NUDGE = 0.75
+"""How many pixels farther, across and down."""
+
+ALL_OVER, WORST = 0.07, 0.2
 """How far two copies may differ, as a share of their contrast: over all their pixels, and at any place of 4 × 4."""
 
-FINE_WORST = 0.35
+FINE_WORST = 0.12
 """The latter for copies of `FINE` pixels, in which 4 × 4 are less of the picture."""
 
 PLAIN = 4.0
@@ -87,45 +93,78 @@ def show_same(
     """Whether each picture and the one beside it are the same, wherever within `REACH` one lies against the other. A
     `bound` takes the place of `WORST`.
 
-        d = blurred (a − b) where they overlap;   v = ½ (var a + var b) + PLAIN²,  of blurred a and b
-        same ⇔ mean d² ≤ ALL_OVER · v  and  max over 4 × 4 of mean d² ≤ WORST · v,   at the shift of least mean d² / v
+        r = what differs where they overlap (`difference`);   v = ½ (var a + var b) + PLAIN²,  of blurred a and b
+        same ⇔ mean r² ≤ ALL_OVER · v  and  max over 4 × 4 of mean r² ≤ WORST · v
 
-    The worst place tells a picture from another of its series, which differs in one sign alone. A shift under which
-    half of a picture's contrast would be out of sight does not count, and plain pictures are nobody's duplicates.
+    The worst place tells a picture from another of its series, which differs in one sign alone. Plain pictures are
+    nobody's duplicates.
     """
     a, b = copies.float(), others.float()
-    soft_a, soft_b = blur(a), blur(b)
-    whole_a, whole_b = contrast(soft_a), contrast(soft_b)
     least = torch.full((len(a),), torch.inf)
-    worst, reach = least.clone(), round(REACH * a.shape[-1])
-    for down, across in itertools.product(range(-reach, reach + 1), repeat=2):
-        left, right = _overlap(a, down, across), _overlap(a, -down, -across)
-        seen_a, seen_b = contrast(soft_a[left]), contrast(soft_b[right])
-        scale = (seen_a + seen_b) / 2 + PLAIN**2
-        apart = blur(a[left] - b[right]).square().mean(1, keepdim=True)
-        everywhere = apart.flatten(1).mean(1) / scale
-        hidden = (seen_a < whole_a / 2) | (seen_b < whole_b / 2)
-        better = (everywhere < least) & ~hidden
-        least = torch.where(better, everywhere, least)
-        place = F.avg_pool2d(apart, min(4, *apart.shape[2:]), 2).flatten(1).amax(1) / scale
-        worst = torch.where(better, place, worst)
-    plain = torch.minimum(whole_a, whole_b) < PLAIN**2
+    worst, shifts = least.clone(), find_shifts(a, b)
+    for shift in shifts.unique(dim=0):
+        rows = (shifts == shift).all(1).nonzero()[:, 0]
+        here, there = blur(_overlap(a[rows], *shift.tolist())), blur(_overlap(b[rows], *(-shift).tolist()))
+        scale = (contrast(here) + contrast(there)) / 2 + PLAIN**2
+        apart = difference(here, there).square().mean(1, keepdim=True)
+        least[rows] = apart.flatten(1).mean(1) / scale
+        worst[rows] = F.avg_pool2d(apart, min(4, *apart.shape[2:]), 2).flatten(1).amax(1) / scale
+    plain = torch.minimum(contrast(blur(a)), contrast(blur(b))) < PLAIN**2
     return (least <= ALL_OVER) & (worst <= (WORST if bound is None else bound)) & ~plain
+
+
+def find_shifts(a: Float[Tensor, "n c s s"], b: Float[Tensor, "n c s s"]) -> Int[Tensor, "n 2"]:
+    """By how many pixels, down and across, each picture lies against the one beside it: where they differ least.
+
+    A shift under which half of a picture's contrast would be out of sight does not count.
+    """
+    soft_a, soft_b, reach = blur(a), blur(b), round(REACH * a.shape[-1])
+    whole_a, whole_b = contrast(soft_a), contrast(soft_b)
+    least, found = torch.full((len(a),), torch.inf), torch.zeros(len(a), 2, dtype=torch.long)
+    for shift in itertools.product(range(-reach, reach + 1), repeat=2):
+        back = [-pixels for pixels in shift]
+        seen_a, seen_b = contrast(_overlap(soft_a, *shift)), contrast(_overlap(soft_b, *back))
+        apart = blur(_overlap(a, *shift) - _overlap(b, *back)).square().flatten(1).mean(1)
+        apart = apart / ((seen_a + seen_b) / 2 + PLAIN**2)
+        better = (apart < least) & (seen_a >= whole_a / 2) & (seen_b >= whole_b / 2)
+        least, found[better] = torch.where(better, apart, least), torch.tensor(shift)
+    return found
+
+
+def difference(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    """What differs between pictures once one is moved against the other by less than a pixel.
+
+        r = (a − b) − u ∂ₓm − v ∂ᵧm,   m = ½ (a + b),   (u, v) = argmin Σ r²,  at most NUDGE        (Lucas, Kanade 1981)
+
+    A drawing of fifty pixels that was shifted by one lies between the pixels of a copy of 32, and thin lines would be
+    another picture's.
+    """
+    apart, m = a - b, F.pad((a + b) / 2, (1, 1, 1, 1), mode="replicate")
+    across, down = (m[..., 1:-1, 2:] - m[..., 1:-1, :-2]) / 2, (m[..., 2:, 1:-1] - m[..., :-2, 1:-1]) / 2
+    slopes = torch.stack([across.flatten(1), down.flatten(1)], 1)
+    square = slopes @ slopes.mT
+    ridge = 1e-3 * square.diagonal(dim1=1, dim2=2).sum(1) + 1e-6  # stripes say nothing of a shift along them
+    along = slopes @ apart.flatten(1)[:, :, None]
+    moved = torch.linalg.solve(square + ridge[:, None, None] * torch.eye(2), along).clamp(-NUDGE, NUDGE)
+    return apart - (moved.mT @ slopes).reshape(apart.shape)
 
 
 def confirm(
     copies: UInt8[Tensor, "n channels fine fine"], others: UInt8[Tensor, "n channels fine fine"]
 ) -> Bool[Tensor, " n"]:
     """Whether pictures that look the same at `SIDE` do so at `FINE` pixels too: a star on a flag is lost at 32."""
-    same = [show_same(a, b, FINE_WORST) for a, b in zip(copies.split(ROWS // 4), others.split(ROWS // 4), strict=True)]
+    same = [
+        show_same(a, b, FINE_WORST)
+        for a, b in zip(copies.split(ROWS // 4), others.split(ROWS // 4), strict=True)
+        if len(a)
+    ]
     return torch.cat(same) if same else torch.zeros(0, dtype=torch.bool)
 
 
-def _overlap(x: Float[Tensor, "n c s s"], down: int, across: int) -> tuple[slice, ...]:
-    """The part of a picture that another covers which lies so far below it and to its right."""
+def _overlap(x: Float[Tensor, "n c h w"], down: int, across: int) -> Float[Tensor, "n c H W"]:
+    """The part of pictures that others cover which lie so far below them and to their right."""
     height, width = x.shape[2:]
-    rows = slice(max(down, 0), height + min(down, 0))
-    return slice(None), slice(None), rows, slice(max(across, 0), width + min(across, 0))
+    return x[:, :, max(down, 0) : height + min(down, 0), max(across, 0) : width + min(across, 0)]
 
 
 def blur(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

@@ -29,6 +29,7 @@ from newfound.schema import (
     Axes,
     check_finite,
     check_tensors,
+    check_weights,
     damaged,
     each,
     either,
@@ -256,12 +257,14 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
     if weights := _below("head.", tensors):
         needs(known > 0, "head", "there", "none, for no class is known")
         head = nn.Linear(backbone.dim, known)
+        check_weights(weights, head.state_dict(), "head.")
         head.load_state_dict(weights)
     similarity = None
     if "similarity" in about:
         theirs = _below("similarity.", tensors)
         looks = _backbone(about["similarity"], _below("backbone.", theirs))
         similarity = PairNet(looks, PairHead(looks.dim))
+        check_weights(theirs, similarity.state_dict(), "similarity.")
         similarity.load_state_dict(theirs)
     pretrained = None
     if "trunk" in about:
@@ -269,6 +272,8 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
         needs(network.dim == about["backbone"].get("inputs"), "backbone.inputs", about["backbone"], str(network.dim))
         inner = {"classes": known, "dimensions": network.dim}
         pretrained = Pretrained(network, _statistics(_below("statistics.", tensors), inner))
+    for part, said in (("similarity.", "similarity"), ("statistics.", "trunk")):
+        needs(said in about or not _below(part, tensors), part, "there", f"nothing, for model.json has no {said}")
     calibration = None
     if "trust" in about:
         calibration = Calibration.of(about["trust"])
@@ -291,8 +296,6 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
 def _trunk(settings: dict[str, Any], path: Path) -> PretrainedBackbone:
     weights, _ = read_tensors(path, MEND)
     try:
-        for name, tensor in weights.items():
-            check_finite(tensor, name)
         return rebuilt(settings, weights)
     except (ValueError, RuntimeError, TypeError, KeyError, AssertionError) as error:
         raise damaged(path, error, MEND) from error
@@ -337,10 +340,7 @@ def _backbone(settings: dict[str, Any], weights: dict[str, Tensor]) -> Backbone:
     """The backbone of these settings with its weights; no memory is taken before they fit each other."""
     kind, how = BACKBONES[settings["kind"]], {name: value for name, value in settings.items() if name != "kind"}
     with torch.device("meta"):
-        shapes = {name: tensor.shape for name, tensor in kind(**how).state_dict().items()}
-    for name in shapes.keys() | weights.keys():
-        found, needed = (weights[name].shape if name in weights else None), shapes.get(name)
-        needs(found == needed, f"backbone.{name}", found, f"a tensor of {needed}")
+        check_weights(weights, kind(**how).state_dict(), "backbone.")
     backbone = kind(**how)
     backbone.load_state_dict(weights)
     return backbone

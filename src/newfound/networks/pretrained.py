@@ -29,7 +29,7 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 from newfound.errors import InputError
 from newfound.networks.resnet import OWN
-from newfound.schema import check_finite
+from newfound.schema import check_finite, check_weights, needs
 from newfound.types import generator
 from newfound.vision import vision
 
@@ -194,8 +194,10 @@ def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBac
     """A trunk from what `settings` and its network's `state_dict` said: no hub, no package."""
     if "parts" in settings:
         own = [_below(f"_parts.{number}.network.", state) for number in range(len(settings["parts"]))]
+        needs(sum(map(len, own)) == len(state), "it", "of other networks too", f"those of {settings['name']}")
         return beside(list(map(rebuilt, settings["parts"], own)))
     network = _network(settings["name"], settings["size"])
+    check_weights(state, network.state_dict())
     network.load_state_dict(state)
     return PretrainedBackbone(settings["name"], network, settings["size"], settings["mean"], settings["std"])
 

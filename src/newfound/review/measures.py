@@ -9,7 +9,7 @@ from torch import Tensor
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
 from newfound.discovery.outliers import judge_outliers
-from newfound.functional.calibration import probability, ratio
+from newfound.functional.calibration import care, probability, ratio
 from newfound.functional.geometry import distances
 
 NEAREST = 8
@@ -61,7 +61,7 @@ def find_near(found: Found) -> Near:
 def measure_again(before: Measures, now: Classes) -> Measures:
     """The measures of other classes in the same images: what has not changed is kept.
 
-    confidence = σ(a log(d′ / d) + b) · (1 − P(outlier)),   d to its own centre, d′ to the nearest of another class
+    confidence = σ(a log(d′ / d) + b) · care(P(outlier)),   d to its own centre, d′ to the nearest of another class
     """
     latents, found = now.found.latents, now.found
     moved = (before.own != now.own).nonzero()[:, 0]
@@ -75,7 +75,7 @@ def measure_again(before: Measures, now: Classes) -> Measures:
     m = now.sizes.to(own)[now.own]
     lone = torch.where(m > 1, own * m / (m - 1), torch.inf)  # as if it drew no centre to itself (`leave_one_out`)
     outlier = judge_outliers(now)
-    confidence = probability(ratio(other, lone), found.calibration.right) * (1 - outlier)
+    confidence = probability(ratio(other, lone), found.calibration.right) * care(outlier)
     decided = torch.zeros(len(found), dtype=torch.bool)
     decided[[*now.decided]] = True
     confidence = confidence.masked_fill(decided, 1.0)

@@ -66,6 +66,7 @@ def load_checkpoint(
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
         ABOUT(about, "")
         needs(len(about["rows"]) <= training.epochs, "rows", len(about["rows"]), f"at most {training.epochs}")
+        _check_learner(tensors, learner)
         state = _read_state(tensors, optimizer)
     except (OSError, SafetensorError, ValueError, TypeError, KeyError, RecursionError) as error:
         said = str(error)[:500]
@@ -86,6 +87,16 @@ def load_checkpoint(
     if scaler is not None and about.get("scaler"):  # it may have been written in full precision
         scaler.load_state_dict(about["scaler"])
     return len(about["rows"]), about["rows"]
+
+
+def _check_learner(tensors: dict[str, torch.Tensor], learner: nn.Module) -> None:
+    """Refuse weights that are no numbers, or of another type: they would be taken as they are, and learnt from."""
+    learnt = {name for name, _ in learner.named_parameters()}
+    for name, own in learner.state_dict().items():
+        if (tensor := tensors.get(f"learner.{name}")) is not None:
+            needs(tensor.dtype == own.dtype, name, tensor.dtype, str(own.dtype))
+            if name in learnt:  # a method's buffers may be without end
+                check_finite(tensor, name)
 
 
 def _read_state(
