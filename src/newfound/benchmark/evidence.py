@@ -23,7 +23,7 @@ from newfound.errors import check_word
 log = logging.getLogger("newfound")
 
 READING = "unit k-means"
-"""Of small sets, whose latents the product has whitened; of tables of CIFAR that of the paper."""
+"""Of small sets, whose latents the product has whitened."""
 OURS, CONTROL = "spacing", "spacing:unanchored"
 LARGE = ("kmeans", "pairs+spacing", OURS, CONTROL, "uno", "dtc")
 """Rows of the tables on CIFAR."""
@@ -163,21 +163,16 @@ def overview(folder: Path) -> str:
         rows = flat(results) if part.table is not None else pd.DataFrame(results["rows"])
         if not len(rows) or not (rows["method"] == OURS).any():
             continue
-        rows = rows[rows["reading"] == reading_of(part, results)]
+        rows = rows[rows["reading"] == reading_of(part)]
         cells = [brief(rows[rows["method"] == name]) for name in shown]
         title = ABOUT[part.name] if part.table is None else f"{part.table.dataset} {part.table.split}, from scratch"
         lines.append(f"| {title} | {' | '.join(cells)} | {(rows['method'] == OURS).sum()} |")
     return "\n".join(lines) if len(lines) > 2 else "Not run yet."
 
 
-def reading_of(part: Part, results: dict[str, Any]) -> str:
-    """How a part's rows are read: as the product reads. Rows of CIFAR from before they were whitened are read alike, so
-    that no row is compared with one that was read otherwise.
-    """
-    if part.table is None:
-        return READING
-    rows = [row for row in results["rows"] if row["method"] in part.methods]
-    return WHITENED if all(WHITENED in row["train"] for row in rows) else READING
+def reading_of(part: Part) -> str:
+    """How a part's rows are read: as the product reads. In a table that is one of several readings."""
+    return READING if part.table is None else WHITENED
 
 
 def brief(rows: pd.DataFrame) -> str:
@@ -201,12 +196,11 @@ def large_tables(folder: Path) -> str:
     for part in (part for part in PARTS.values() if part.table is not None):
         if (path := folder / f"{part.name}.json").is_file():
             assert part.table is not None
-            results = read(path)
-            scores, reading = flat(results), reading_of(part, results)
-            scores = scores[scores["reading"] == reading]
-            title = f"{part.table.dataset} {part.table.split}, {reading}"
+            scores = flat(read(path))
+            scores = scores[scores["reading"] == reading_of(part)]
             own = {name: scores[scores["method"] == name] for name in part.methods}
-            columns[title] = {TITLES[name]: f"{cell(rows)} ({len(rows)})" for name, rows in own.items() if len(rows)}
+            cells = {TITLES[name]: f"{cell(rows)} ({len(rows)})" for name, rows in own.items() if len(rows)}
+            columns |= {f"{part.table.dataset} {part.table.split}": cells} if cells else {}
     if not columns:
         return "Not run yet."
     shown = pd.DataFrame(columns).reindex([TITLES[name] for name in LARGE]).fillna("not run")
@@ -244,7 +238,7 @@ def _differences(folder: Path, part: Part, other: str) -> pd.DataFrame:
         return differences(read(folder / f"evidence-{part.name}.json"), OURS, other)
     if not (path := folder / f"{part.name}.json").is_file():
         return pd.DataFrame()
-    return paired(results := read(path), OURS, other, reading_of(part, results)) * [100, 1]
+    return paired(read(path), OURS, other, reading_of(part)) * [100, 1]
 
 
 def _verdict(other: str, name: str, found: pd.DataFrame) -> str:
