@@ -48,15 +48,20 @@ class Anchored(Method):
     Known prototypes start at the directions of their classes' latents, drawn from what is remembered of them
     (`Replay`), and n_k drawn latents hold them as images hold the novel ones; k-means places these. Anchors e of known
     classes are orthonormal and the nearest such to their prototypes; `extend` adds those of novel ones, at the same
-    distance from all, without moving any, turned towards the novel prototypes. What the old backbone says of the images
-    (ρ) keeps true what is remembered. W whitens by the known classes' covariance.
+    distance from all, without moving any, turned towards the novel prototypes. W whitens by the known classes'
+    covariance.
+
+    Where all unlabelled images are of novel classes nothing else holds the backbone (ρ = 0): it is a copy, which may
+    forget what it likes. The next model keeps the backbone that it had, so that all that is remembered stays true, and
+    learns there by statistics what the copy found (`Recipe.apart`).
+    Where unlabelled images may be of known classes (`mixed`), they may be assigned to these, and what the old backbone
+    says of the images (ρ = 10) keeps true what is remembered.
 
     Images are told by the angles to the centres c, which follow the same latents and no anchor: room that is left over
     by known anchors leaves novel ones further from their classes than known ones are from theirs, and to tell images by
     the prototypes would favour known classes (decision 19).
 
-    Where labelled images take part they take the place of drawn latents. Where unlabelled images may be of known
-    classes (`mixed`), they may be assigned to these.
+    Where labelled images take part they take the place of drawn latents.
     """
 
     prototypes: Float[Tensor, "c d"]
@@ -72,7 +77,7 @@ class Anchored(Method):
         backbone: Backbone,
         known: Statistics | None = None,
         *,
-        distilled: float = 10.0,
+        distilled: float = 0.0,
     ):
         super().__init__()
         self.problem, self.distilled = problem, distilled
@@ -84,7 +89,8 @@ class Anchored(Method):
         self.register_buffer("limit", torch.tensor(1.0))  # beyond which counts do not grow
         metric = torch.eye(problem.dim) if known is None else whitening(known.within_covariance, SHRINK)
         self.register_buffer("metric", metric)
-        self.replay, self.old = Replay(known, problem.known, problem.dim), Frozen(backbone)
+        self.replay = Replay(known, problem.known, problem.dim)
+        self.old = Frozen(backbone) if distilled else None
 
     def space(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Latents as they are compared: whitened directions."""
@@ -111,19 +117,20 @@ class Anchored(Method):
         self.counts.copy_(torch.cat([sizes.to(counts) * 0 + self.limit, counts]).minimum(self.limit).clamp(min=1))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
-        """`swapped`, on all rows, and `distillation`, on unlabelled ones."""
+        """`swapped`, on all rows, and where the backbone is held `distillation`, on unlabelled ones."""
         u, views = unlabelled_rows(batch, self.problem), [view.z for view in own_views(latents, batch)]
         cosines = torch.stack([self.space(z) @ self.prototypes.T for z in views])
         targets = torch.stack([self._assign(view, batch.labels) for view in cosines.detach()[:LARGE]])
-        old = batch.notes["old latents"]
-        return {
-            "swapped": mean(swapped_cross_entropy(cosines / TEMPERATURE, targets)),
-            "distillation": self.distilled * feature_distillation(views[0][u], old[u]),
-        }
+        losses = {"swapped": mean(swapped_cross_entropy(cosines / TEMPERATURE, targets))}
+        if self.old is not None:
+            old = batch.notes["old latents"][u]
+            losses["distillation"] = self.distilled * feature_distillation(views[0][u], old)
+        return losses
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
-        """Ask the old backbone."""
-        batch.notes["old latents"] = self.old(batch.views[0]).z
+        """Ask the old backbone, where it holds this one."""
+        if self.old is not None:
+            batch.notes["old latents"] = self.old(batch.views[0]).z
         return batch
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
@@ -174,7 +181,7 @@ def place_anchors(known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d
 
 def build(problem: Problem, model: Model) -> Method:
     """With what the model remembers of known classes."""
-    return Anchored(problem, model.backbone, model.known)
+    return Anchored(problem, model.backbone, model.known, distilled=10.0 if problem.mixed else 0.0)
 
 
 _SCHEDULE = partial(warm_cosine, warm=0.1, start=0.01, end=0.01)
@@ -187,4 +194,5 @@ recipe = Recipe(
     "head",
     own=Own(30, 0.05, _SCHEDULE),
     continual=True,
+    apart=True,
 )
