@@ -185,7 +185,7 @@ def step_of(name):
 
 def test_a_method_that_discovers_apart_leaves_backbone_and_known_classes_as_they_were(place, monkeypatch):
     monkeypatch.setenv("NEWFOUND_CACHE", str(place / "cache"))
-    first, done, source = step_of("anchored")
+    first, done, source = step_of("anchored:apart")
     for name, value in first.backbone.state_dict().items():
         assert torch.equal(done.model.backbone.state_dict()[name], value), name
     assert torch.equal(done.model.known.means[:5], first.known.means)
@@ -207,7 +207,7 @@ def test_what_is_known_goes_where_a_backbone_that_learnt_took_it(place, monkeypa
     assert not torch.equal(done.model.known.means[:5], first.known.means)
 
 
-def made(methods, seeds=(0, 1, 2), forgotten=0.01):
+def made(methods, seeds=(0, 1, 2), forgotten=0.01, backbone=FEATURES):
     """Results of two steps in which every method has its accuracy of all classes."""
     rows = [
         {
@@ -222,7 +222,8 @@ def made(methods, seeds=(0, 1, 2), forgotten=0.01):
         for name, share in methods.items()
         for seed in seeds
     ]
-    return {"setting": {"dataset": "cifar10", "split": "5+5", "classes": [5, 5]}, "rows": rows}
+    setting = {"dataset": "cifar10", "split": "5+5", "classes": [5, 5], "backbone": backbone}
+    return {"setting": setting, "rows": rows}
 
 
 def test_tables_and_curve_hold_every_row_with_ours_first():
@@ -246,6 +247,8 @@ def test_tables_and_curve_hold_every_row_with_ours_first():
         (made({"anchored": 0.6, "finetune": 0.2}, seeds=(0, 1)), "not tested"),
         (made({"anchored": 0.6}), "holds"),
         (made({"anchored": 0.3}), "fails"),
+        (made({"anchored": 0.3, "anchored:apart": 0.6}, backbone=None), "holds"),  # from pixels ours is the other
+        (made({"anchored": 0.6, "anchored:apart": 0.3}, backbone=None), "fails"),
     ],
 )
 def test_the_claim_of_the_fifth_section_turns_with_what_was_measured(results, verdict):

@@ -86,7 +86,7 @@ def test_the_head_that_the_next_model_is_given_says_what_the_method_says(name):
     assert torch.equal(head(z).argmax(1), method.logits(z).argmax(1))
 
 
-@pytest.mark.parametrize("name", ["frozen", "anchored"])
+@pytest.mark.parametrize("name", ["frozen", "anchored", "anchored:apart"])
 def test_a_known_class_is_recognised_by_what_is_remembered_of_it(name):
     model = make_model()
     with torch.no_grad():
@@ -118,7 +118,8 @@ def test_the_losses_of_frost_equal_the_loop():
 
 
 @pytest.mark.parametrize(
-    ("epochs", "steps", "weight"), [(300, 195, 0.01), (600, 195, 0.01), (300, 39, 0.05), (20, 100, 0.2925), (10, 5, 1.0)]
+    ("epochs", "steps", "weight"),
+    [(300, 195, 0.01), (600, 195, 0.01), (300, 39, 0.05), (20, 100, 0.2925), (10, 5, 1.0)],
 )
 def test_the_weight_of_self_training_is_the_published_one_in_a_run_of_that_length_and_more_in_a_shorter_one(
     epochs, steps, weight
@@ -132,9 +133,9 @@ def test_what_the_published_length_is_depends_on_whether_known_classes_are_few(k
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_ours_holds_the_backbone_only_where_unlabelled_images_may_be_of_known_classes(mixed):
+def test_a_copy_is_held_only_where_unlabelled_images_may_be_of_known_classes(mixed):
     problem = Problem(DIM, KNOWN, NOVEL, False, ROWS, mixed=mixed)
-    method = parse("anchored").build(problem, make_model())
+    method = parse("anchored:apart").build(problem, make_model())
     survey = Survey(torch.rand(ROWS, DIM, generator=generator("survey")), torch.full((ROWS,), -1))
     method.before_epoch(lambda: survey, NOW._replace(epoch=0, step=0))
     latents, batch = make_batch(method)

@@ -9,6 +9,7 @@ from newfound.benchmark.summary import read, spread
 
 TITLES = {
     "anchored": "ours: anchors for known and novel classes",
+    "anchored:apart": "ours, discovered on a copy",
     "frozen": "frozen baseline (MSc-iNCD)",
     "frost": "FRoST",
     "lwf": "LwF",

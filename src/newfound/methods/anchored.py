@@ -5,6 +5,7 @@ Spacing Loss for Discovering Novel Categories, CVPR Workshops 2022, whose fifth 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -51,17 +52,18 @@ class Anchored(Method):
     distance from all, without moving any, turned towards the novel prototypes. W whitens by the known classes'
     covariance.
 
-    Where all unlabelled images are of novel classes nothing else holds the backbone (ρ = 0): it is a copy, which may
-    forget what it likes. The next model keeps the backbone that it had, so that all that is remembered stays true, and
-    learns there by statistics what the copy found (`Recipe.apart`).
-    Where unlabelled images may be of known classes (`mixed`), they may be assigned to these, and what the old backbone
-    says of the images (ρ = 10) keeps true what is remembered.
+    What the old backbone says of the images (ρ = 10) keeps true what is remembered. Discovery `apart` (ρ = 0) lets the
+    backbone go: it is a copy, which may forget what it likes, while the next model keeps the backbone that it had and is
+    taught there by statistics what the copy found (`Recipe.apart`). So it pays where the backbone has much to learn, from
+    pixels (decision 19). Where unlabelled images may be of known classes (`mixed`), these are to be recognised, and the
+    backbone is held.
 
     Images are told by the angles to the centres c, which follow the same latents and no anchor: room that is left over
     by known anchors leaves novel ones further from their classes than known ones are from theirs, and to tell images by
     the prototypes would favour known classes (decision 19).
 
-    Where labelled images take part they take the place of drawn latents.
+    Where labelled images take part they take the place of drawn latents. Where unlabelled images may be of known
+    classes they may be assigned to these.
     """
 
     prototypes: Float[Tensor, "c d"]
@@ -77,7 +79,7 @@ class Anchored(Method):
         backbone: Backbone,
         known: Statistics | None = None,
         *,
-        distilled: float = 0.0,
+        distilled: float = 10.0,
     ):
         super().__init__()
         self.problem, self.distilled = problem, distilled
@@ -181,6 +183,11 @@ def place_anchors(known: Float[Tensor, "known d"], novel: Float[Tensor, "novel d
 
 def build(problem: Problem, model: Model) -> Method:
     """With what the model remembers of known classes."""
+    return Anchored(problem, model.backbone, model.known)
+
+
+def build_apart(problem: Problem, model: Model) -> Method:
+    """The same on a copy that nothing holds, unless it must go on recognising known classes."""
     return Anchored(problem, model.backbone, model.known, distilled=10.0 if problem.mixed else 0.0)
 
 
@@ -194,5 +201,5 @@ recipe = Recipe(
     "head",
     own=Own(30, 0.05, _SCHEDULE),
     continual=True,
-    apart=True,
 )
+apart = replace(recipe, build=build_apart, apart=True)
