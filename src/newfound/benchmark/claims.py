@@ -176,11 +176,8 @@ def learns_on(results: Results, name: str) -> Claim:
     table = results.get(name)
     if table is None:
         return Claim(text, "not tested", "not run", "newfound benchmark continual")
-    setting, scores, row_of = (
-        table["setting"],
-        continual_tables.flat(table).set_index("seed"),
-        ours_on(table["setting"]),
-    )
+    setting, scores = table["setting"], continual_tables.flat(table).set_index("seed")
+    row_of = ours_on(setting)
     ours = scores[scores["method"] == row_of]
     command = next((row["command"] for row in table["rows"] if row["method"] == row_of), "newfound benchmark continual")
     command = command.partition(" --methods")[0]
@@ -200,7 +197,7 @@ def learns_on(results: Results, name: str) -> Claim:
 
 
 def ours_on(setting: dict[str, Any]) -> str:
-    """Which row of a sequence is ours: where our own network learns from pixels it discovers on a copy (decision 19)."""
+    """Which row of a sequence is ours: where our own network learns from pixels, the one on a copy (decision 19)."""
     return "anchored" if setting["backbone"] else "anchored:apart"
 
 

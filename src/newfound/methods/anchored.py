@@ -53,10 +53,10 @@ class Anchored(Method):
     covariance.
 
     What the old backbone says of the images (ρ = 10) keeps true what is remembered. Discovery `apart` (ρ = 0) lets the
-    backbone go: it is a copy, which may forget what it likes, while the next model keeps the backbone that it had and is
-    taught there by statistics what the copy found (`Recipe.apart`). So it pays where the backbone has much to learn, from
-    pixels (decision 19). Where unlabelled images may be of known classes (`mixed`), these are to be recognised, and the
-    backbone is held.
+    backbone go: it is a copy, which may forget what it likes, while the next model keeps the backbone that it had, and
+    there is taught by statistics what the copy found (`Recipe.apart`). That pays from pixels, where the backbone has
+    much to learn (decision 19). Where unlabelled images may be of known classes (`mixed`), these are to be recognised,
+    and the backbone is held.
 
     Images are told by the angles to the centres c, which follow the same latents and no anchor: room that is left over
     by known anchors leaves novel ones further from their classes than known ones are from theirs, and to tell images by
