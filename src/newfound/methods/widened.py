@@ -65,7 +65,7 @@ def pull(now: Now, published: int, weight: float = 0.01) -> float:
 
         β = min(1, `weight` · published steps / steps of this run),   and `weight` in one that is longer
 
-    With the published weight, 0.01, the joint head of a short run never begins to name novel classes: 0.01 · 400 steps are
+    With the published weight, 0.01, the joint head of a short run never begins to name novel classes: 400 steps are
     what the authors' run has done after two of its 300 epochs (decision 19). 1 is the weight of labelled images.
     """
     return min(1.0, weight * max(1.0, published / (now.epochs * now.steps)))
