@@ -237,6 +237,19 @@ def test_tables_and_curve_hold_every_row_with_ours_first():
     assert sum(part.tag.endswith("polyline") for part in drawing) == 2
 
 
+def test_each_group_of_classes_is_a_line_from_the_step_that_brought_it():
+    results = made({"finetune": 0.2, "anchored": 0.6, JOINT: 0.7})
+    drawing = ElementTree.fromstring(continual_tables.draw_groups(results))
+    lines = [part.get("points").split() for part in drawing if part.tag.endswith("polyline")]
+    assert [len(line) for line in lines] == [2, 1] * 2, "ours and the upper bound, two groups each"
+    texts = [part.text for part in drawing if part.tag.endswith("text")]
+    assert {"anchored", JOINT, "classes 0–4", "classes 5–9"} <= {*texts}
+    heights = [float(line[-1].split(",")[1]) for line in lines]
+    scale = continual_tables.HEIGHT - 2 * continual_tables.EDGE
+    shares = [1 - (height - continual_tables.EDGE) / scale for height in heights]
+    assert shares == pytest.approx([0.7, 0.6, 0.7, 0.7], abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("results", "verdict"),
     [

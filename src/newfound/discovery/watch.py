@@ -222,7 +222,7 @@ def propose(
 
 
 def supported(found: Discovery) -> list[int]:
-    """The new classes of a discovery that are there: that half of the images show again, and that counting agrees to."""
+    """The new classes of a discovery that are there: half of the images show them again, and counting agrees."""
     now, table = found.classes, found.assignments()
     answers = torch.tensor(table["number"].tolist(), dtype=torch.long)
     doubtful, counted_in = find_doubtful(now, answers), agreed(found.found)
