@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from newfound import Classifier, Discovery, discover, files, pretrain
+from newfound.cli import main
 from newfound.discovery.edits import classes
 from newfound.discovery.find import number_clusters
 from newfound.discovery.found import Clusters
@@ -385,6 +386,18 @@ def test_killed_and_run_again_learn_ends_with_the_bytes_of_one_that_was_never_st
     assert start(tmp_path / "twin", 0) == 0
     assert content(tmp_path / "model") == content(tmp_path / "twin" / "model") != old
     assert not [*tmp_path.glob(".model.*")]
+
+
+def test_ctrl_c_says_that_learn_begins_again(tmp_path, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Discovery, "load", stopped)
+    monkeypatch.setattr(sys, "argv", ["newfound", "learn", str(tmp_path / "run"), "-o", str(tmp_path / "model")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert "the same command begins again, which takes seconds" in capsys.readouterr().err
 
 
 def test_where_folders_cannot_change_names_at_once_one_follows_the_other(kept, tmp_path, monkeypatch):

@@ -142,7 +142,7 @@ def draw_groups(results: dict[str, Any]) -> str:
         for tenth in range(0, 11, 2):
             y = EDGE + high * (1 - tenth / 10)
             parts.append(f'<path d="M{first},{y:.1f}h{wide}" stroke="#ddd"/>')
-            parts += [f'<text x="{first - 34}" y="{y + 4:.1f}">{10 * tenth} %</text>'] if panel == 0 else []
+            parts += [f'<text x="{first - 38}" y="{y + 4:.1f}">{10 * tenth} %</text>'] if panel == 0 else []
         for step in range(len(sizes)):
             x = first + wide * step / max(1, len(sizes) - 1)
             parts.append(f'<text x="{x:.1f}" y="{HEIGHT - EDGE + 16}" text-anchor="middle">{step}</text>')
