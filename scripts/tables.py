@@ -83,6 +83,7 @@ def continual(part: str, name: str) -> str:
         return "Not run yet."
     found = summary.read(path)
     (ROOT / f"docs/figures/{name}.svg").write_text(continual_tables.draw(found), encoding="utf-8")
+    (ROOT / f"docs/figures/{name}-groups.svg").write_text(continual_tables.draw_groups(found), encoding="utf-8")
     return CONTINUAL[part](found)
 
 

@@ -272,7 +272,8 @@ def learn(
     newfound discover --model model2/ --unlabelled photos/next -o next/
 
     Known classes stay as they are, and their images are not needed. Of new ones, images that are sure, or that a
-    person has accepted, are learnt; classes that nobody has looked at only where they hold together.
+    person has accepted, are learnt; classes that nobody has looked at only where they hold together. Stopped or killed,
+    it leaves what was there; the same command begins again, which takes seconds.
 
     Args:
         run: run folder that newfound discover wrote, reviewed or not.
@@ -690,7 +691,7 @@ def main() -> None:
         app.meta(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
         resumed = {"benchmark": "goes on", "pretrain": "goes on with --resume", "discover": "goes on with --resume"}
-        resumed |= {"watch": "goes on"}
+        resumed |= {"watch": "goes on", "learn": "begins again, which takes seconds"}
         again = next((resumed[word] for word in sys.argv[1:] if word in resumed), "begins anew")
         _fail(f"stopped. What is finished is kept; the same command {again}.", 130)
     except CycloptsError as error:

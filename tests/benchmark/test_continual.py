@@ -5,14 +5,18 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from newfound.benchmark import claims, continual, continual_tables, records
+from newfound.benchmark.cached_maps import carried
 from newfound.benchmark.sequences import JOINT, ROWS, Sequence, sequence, sizes_of
 from newfound.benchmark.sources import PixelSource, stage_split
 from newfound.cli import app
+from newfound.console import silent
 from newfound.errors import InputError
 from newfound.functional.geometry import covariance, means
 from newfound.networks.model import Statistics
+from newfound.training.loop import survey
 from newfound.types import generator
 from tests.benchmark import small
 
@@ -149,11 +153,61 @@ def test_what_is_known_grows_by_the_novel_classes_and_shares_its_covariance():
         torch.testing.assert_close(grown.means[2 + k], new[guess == k].mean(0))
     assert grown.counts.tolist() == [30, 30, 14, 13, 13]
     old, more = (covariance(x, y, means(x, y, c)[0]) for x, y, c in ((z, labels, 2), (new, guess, 3)))
-    torch.testing.assert_close(grown.within_covariance, 0.6 * old + 0.4 * more)
+    torch.testing.assert_close(grown.within_covariance, 0.4 * old + 0.6 * more)  # each class weighs the same
     assert continual.grow(None, new, guess, 3) is None
 
 
-def made(methods, seeds=(0, 1, 2), forgotten=0.01):
+def test_the_head_from_statistics_knows_every_mean_and_never_says_a_class_that_has_none():
+    random = generator("centres")
+    centres, root = torch.randn(4, 6, generator=random), torch.randn(6, 6, generator=random)
+    centres[2] = 0
+    covariance = root @ root.T / 60
+    head = continual.head_of(Statistics(centres, covariance, torch.tensor([9, 9, 0, 9])))
+    assert head(centres[[0, 1, 3]]).argmax(1).tolist() == [0, 1, 3]
+    asked = torch.randn(200, 6, generator=random)
+    values, vectors = torch.linalg.eigh(covariance + 0.05 * covariance.trace() / 6 * torch.eye(6))
+    white = vectors @ torch.diag(values**-0.5) @ vectors.T
+    for row, said in zip(asked, head(asked).argmax(1).tolist(), strict=True):
+        angles = {k: F.cosine_similarity(row @ white, centres[k] @ white, dim=0).item() for k in (0, 1, 3)}
+        assert said == max(angles, key=angles.__getitem__)
+
+
+def step_of(name):
+    """One step of a method from the first model, and that model."""
+    which = sequence("cifar10", None, "smoke", None)
+    source = PixelSource(which, small.images(True), small.images(False))
+    first = source.first(0, silent)
+    rows = (source.labels >= 5).nonzero()[:, 0]
+    none = continual.Images(rows[:0], rows[:0])
+    new = continual.Images(rows, torch.full_like(rows, -1))
+    return first, continual.learn(which, source, first, new, none, 5, name, 0), source
+
+
+def test_a_method_that_discovers_apart_leaves_backbone_and_known_classes_as_they_were(place, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(place / "cache"))
+    first, done, source = step_of("anchored:apart")
+    for name, value in first.backbone.state_dict().items():
+        assert torch.equal(done.model.backbone.state_dict()[name], value), name
+    assert torch.equal(done.model.known.means[:5], first.known.means)
+    assert done.model.known.counts[5:].sum() == len(done.guess)
+    test = source.test(done.model)
+    assert torch.equal(continual.tell(done, test), continual.head_of(done.model.known)(test))
+
+
+def test_what_is_known_goes_where_a_backbone_that_learnt_took_it(place, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(place / "cache"))
+    first, done, source = step_of("finetune")
+    assert any(
+        not torch.equal(done.model.backbone.state_dict()[name], value)
+        for name, value in first.backbone.state_dict().items()
+    )
+    rows = (source.labels >= 5).nonzero()[:, 0]
+    before, after = (survey(*source.data(model, rows, rows * 0 - 1)).features for model in (first, done.model))
+    torch.testing.assert_close(done.model.known.means[:5], carried(first, before, after).known.means)
+    assert not torch.equal(done.model.known.means[:5], first.known.means)
+
+
+def made(methods, seeds=(0, 1, 2), forgotten=0.01, backbone=FEATURES):
     """Results of two steps in which every method has its accuracy of all classes."""
     rows = [
         {
@@ -168,7 +222,8 @@ def made(methods, seeds=(0, 1, 2), forgotten=0.01):
         for name, share in methods.items()
         for seed in seeds
     ]
-    return {"setting": {"dataset": "cifar10", "split": "5+5", "classes": [5, 5]}, "rows": rows}
+    setting = {"dataset": "cifar10", "split": "5+5", "classes": [5, 5], "backbone": backbone}
+    return {"setting": setting, "rows": rows}
 
 
 def test_tables_and_curve_hold_every_row_with_ours_first():
@@ -182,6 +237,19 @@ def test_tables_and_curve_hold_every_row_with_ours_first():
     assert sum(part.tag.endswith("polyline") for part in drawing) == 2
 
 
+def test_each_group_of_classes_is_a_line_from_the_step_that_brought_it():
+    results = made({"finetune": 0.2, "anchored": 0.6, JOINT: 0.7})
+    drawing = ElementTree.fromstring(continual_tables.draw_groups(results))
+    lines = [part.get("points").split() for part in drawing if part.tag.endswith("polyline")]
+    assert [len(line) for line in lines] == [2, 1] * 2, "ours and the upper bound, two groups each"
+    texts = [part.text for part in drawing if part.tag.endswith("text")]
+    assert {"anchored", JOINT, "classes 0–4", "classes 5–9"} <= {*texts}
+    heights = [float(line[-1].split(",")[1]) for line in lines]
+    scale = continual_tables.HEIGHT - 2 * continual_tables.EDGE
+    shares = [1 - (height - continual_tables.EDGE) / scale for height in heights]
+    assert shares == pytest.approx([0.7, 0.6, 0.7, 0.7], abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("results", "verdict"),
     [
@@ -192,6 +260,8 @@ def test_tables_and_curve_hold_every_row_with_ours_first():
         (made({"anchored": 0.6, "finetune": 0.2}, seeds=(0, 1)), "not tested"),
         (made({"anchored": 0.6}), "holds"),
         (made({"anchored": 0.3}), "fails"),
+        (made({"anchored": 0.3, "anchored:apart": 0.6}, backbone=None), "holds"),  # from pixels ours is the other
+        (made({"anchored": 0.6, "anchored:apart": 0.3}, backbone=None), "fails"),
     ],
 )
 def test_the_claim_of_the_fifth_section_turns_with_what_was_measured(results, verdict):

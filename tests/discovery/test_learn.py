@@ -3,7 +3,11 @@
 import itertools
 import json
 import logging
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 import torch
 
 from newfound import Classifier, Discovery, discover, files, pretrain
+from newfound.cli import main
 from newfound.discovery.edits import classes
 from newfound.discovery.find import number_clusters
 from newfound.discovery.found import Clusters
@@ -347,6 +352,54 @@ def test_what_a_killed_learn_left_is_taken_away_by_the_next(kept, tmp_path):
     assert not [*tmp_path.glob(".*")]
     kept.learn(tmp_path / "model", overwrite=True)
     assert Classifier.load(tmp_path / "model").classes[4:] == ("kind 5", "kind 6")
+
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from newfound.cli import main
+writes, sync = [], os.fsync
+def last(handle):
+    sync(handle)
+    writes.append(handle)
+    if len(writes) == int(os.environ["KILLED_AFTER"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = last
+main()
+"""
+
+
+@pytest.mark.processes
+def test_killed_and_run_again_learn_ends_with_the_bytes_of_one_that_was_never_stopped(kept, tmp_path):
+    kept.save(tmp_path / "run")
+    shutil.copytree(tmp_path / "model", tmp_path / "twin" / "model")
+    words = [sys.executable, "-c", PROGRAM, "learn", str(tmp_path / "run"), "-o", "model", "--overwrite"]
+
+    def start(cwd, killed_after):
+        about = os.environ | {"KILLED_AFTER": str(killed_after)}
+        return subprocess.run(words, cwd=cwd, env=about, check=False, timeout=600).returncode
+
+    old = content(tmp_path / "model")
+    for writes in (1, 3):
+        assert start(tmp_path, writes) == -signal.SIGKILL
+        assert content(tmp_path / "model") == old
+        assert [*tmp_path.glob(".model.*")], "it was killed while it was building"
+    assert start(tmp_path, 0) == 0
+    assert start(tmp_path / "twin", 0) == 0
+    assert content(tmp_path / "model") == content(tmp_path / "twin" / "model") != old
+    assert not [*tmp_path.glob(".model.*")]
+
+
+def test_ctrl_c_says_that_learn_begins_again(tmp_path, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Discovery, "load", stopped)
+    monkeypatch.setattr(sys, "argv", ["newfound", "learn", str(tmp_path / "run"), "-o", str(tmp_path / "model")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert "the same command begins again, which takes seconds" in capsys.readouterr().err
 
 
 def test_where_folders_cannot_change_names_at_once_one_follows_the_other(kept, tmp_path, monkeypatch):

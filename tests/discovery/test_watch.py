@@ -10,18 +10,25 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from newfound import Discovery, pretrain
 from newfound.data.datasets import load_doodles
 from newfound.discovery import classifier, watch
+from newfound.discovery.found import Clusters
+from newfound.discovery.learn import find_doubtful
+from newfound.discovery.reading import read
 from newfound.discovery.settings import StageOne
 from newfound.discovery.watch import GROWN, LEAST, Stamp, State, due, end_of_lines, pool, read_state, settled
+from newfound.encoders.known import weigh
 from newfound.errors import InputError
 from newfound.networks.pretrained import LITE
 from newfound.networks.resnet import OWN
+from newfound.types import generator
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
+from tests.discovery.made import make_found
 from tests.discovery.test_killed import content
 
 OURS = StageOne(backbone=OWN, size=8, width=1, pretrain_epochs=1, rehearse="no")
@@ -224,6 +231,34 @@ def test_an_unseen_kind_in_the_pool_is_proposed_once_and_never_added(seeing, tmp
     assert "Proposed" not in said
     run.rename(run.classes.numbers[-1], "unseen")
     assert run.learn().classes[-1] == "unseen"
+
+
+def gathered(away):
+    """A discovery in a pool of forty points, so far from the first of two known classes, which lie 10 apart."""
+    places = torch.tensor([[0.0, 0.0, 0.0], [10.0, 0.0, 0.0]])
+    points = 0.3 * torch.randn(40, 3, generator=generator("gathered"))
+    points[:, 1] += away
+    held = torch.tensor([1000, 1000])
+    found = read(points, 1, weigh(places, held), 0)
+    sizes = torch.bincount(found.assignment, minlength=3) + torch.tensor([1000, 1000, 0])
+    clusters = Clusters(found.assignment, found.centres, sizes, unit=False)
+    return make_found(features=points, clusters=clusters, thumbnails={}, threshold=0.0)
+
+
+@pytest.mark.parametrize(("away", "numbers"), [(4.0, []), (7.0, [3])])
+def test_a_class_that_comes_back_is_proposed_only_where_counting_agrees(away, numbers):
+    found = gathered(away)
+    run = Discovery(found)
+    answers = torch.tensor(run.assignments()["number"].tolist())
+    assert (answers == 3).sum() == 40
+    assert find_doubtful(run.classes, answers) == {}, "it comes back in every half"
+    assert watch.agreed(found) == {*numbers}
+    assert watch.supported(run) == numbers
+
+
+def test_a_class_that_counting_agrees_to_is_not_proposed_where_it_does_not_come_back(monkeypatch):
+    monkeypatch.setattr(watch, "find_doubtful", lambda now, answers: {3: 0.4})
+    assert watch.supported(Discovery(gathered(7.0))) == []
 
 
 def test_a_pool_of_all_sorts_is_not_proposed(seeing, tmp_path, unsure):

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from newfound.functional import counting
 from newfound.functional.cluster import kmeans
-from newfound.functional.counting import Errors, combine, count, crossing, sweep, top
+from newfound.functional.counting import Errors, combine, count, crossing, distinct, sweep, top
 from newfound.functional.metrics import accuracy, silhouette
 from newfound.types import generator
 
@@ -351,3 +351,16 @@ def test_every_corrected_answer_has_one_new_class_at_least():
     found = asked(9, 4, errors=[Errors(9.0, 9.0, 9.0)] * 2)
     error = math.hypot(0.17, 0.1 / math.sqrt(3))  # of three that are as steady as can be
     assert (found.classes, found.least, found.most) == (5, 5, round(5 * math.exp(1.28 * error)))
+
+
+def test_a_novel_class_counts_where_it_lies_outside_the_ball_that_every_known_class_has_to_itself():
+    random = generator("balls")
+    known = torch.randn(6, 3, generator=random)
+    radius = min((a - b).norm().item() for a, b in itertools.combinations(known, 2)) / 2
+    away = torch.nn.functional.normalize(torch.randn(60, 3, generator=random))
+    novel = known.repeat(10, 1) + 3 * radius * torch.rand(60, 1, generator=random) * away
+    expected = [min((c - k).norm().item() for k in known) > radius for c in novel]
+    assert distinct(novel, known).tolist() == expected
+    assert 10 < sum(expected) < 50
+    assert distinct(known[:1] + 1e-3, known[:1]).tolist() == [True], "one known class keeps no distance"
+    assert distinct(novel[:0], known).tolist() == []

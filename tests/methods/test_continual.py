@@ -10,9 +10,11 @@ from torch import nn
 from newfound.errors import InputError
 from newfound.functional.exemplars import herding
 from newfound.functional.geometry import distances
+from newfound.functional.losses import feature_distillation
 from newfound.methods import METHODS, parse
 from newfound.methods.anchored import place_anchors
 from newfound.methods.ncdwf import invert
+from newfound.methods.widened import Widened, pull
 from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, Survey, generator, seeded
@@ -84,7 +86,7 @@ def test_the_head_that_the_next_model_is_given_says_what_the_method_says(name):
     assert torch.equal(head(z).argmax(1), method.logits(z).argmax(1))
 
 
-@pytest.mark.parametrize("name", ["frozen", "anchored"])
+@pytest.mark.parametrize("name", ["frozen", "anchored", "anchored:apart"])
 def test_a_known_class_is_recognised_by_what_is_remembered_of_it(name):
     model = make_model()
     with torch.no_grad():
@@ -108,11 +110,42 @@ def test_the_losses_of_frost_equal_the_loop():
     total = 0.0
     for row in z:
         total -= method.heads.joint(row).log_softmax(0)[KNOWN + int(novel(row).argmax())].item()
-    assert losses["self-training"].item() == pytest.approx(0.01 * weight / 5 * total / len(z), rel=1e-4)
+    assert losses["self-training"].item() == pytest.approx(1.0 * weight / 5 * total / len(z), rel=1e-4)
     drawn, labels = method.replay.draw(20, NOW.random("replay"))
     assert labels.tolist() == [label for label in range(KNOWN) for _ in range(20)]
     surprise = -sum(method.heads.joint(z).log_softmax(0)[y].item() for z, y in zip(drawn, labels, strict=True))
     assert losses["replay"].item() == pytest.approx(surprise / len(drawn), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps", "weight"),
+    [(300, 195, 0.01), (600, 195, 0.01), (300, 39, 0.05), (20, 100, 0.2925), (10, 5, 1.0)],
+)
+def test_the_weight_of_self_training_is_the_published_one_in_a_run_of_that_length_and_more_in_a_shorter_one(
+    epochs, steps, weight
+):
+    assert pull(Now(seed=0, epoch=0, epochs=epochs, step=0, steps=steps), 300 * 195) == pytest.approx(weight)
+
+
+@pytest.mark.parametrize(("known", "length"), [(10, 300 * 195), (11, 300 * 39)])
+def test_what_the_published_length_is_depends_on_whether_known_classes_are_few(known, length):
+    assert Widened(Problem(DIM, known, NOVEL, False, ROWS), None).published == length
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_copy_is_held_only_where_unlabelled_images_may_be_of_known_classes(mixed):
+    problem = Problem(DIM, KNOWN, NOVEL, False, ROWS, mixed=mixed)
+    method = parse("anchored:apart").build(problem, make_model())
+    survey = Survey(torch.rand(ROWS, DIM, generator=generator("survey")), torch.full((ROWS,), -1))
+    method.before_epoch(lambda: survey, NOW._replace(epoch=0, step=0))
+    latents, batch = make_batch(method)
+    losses = method(latents, batch, NOW)
+    assert set(losses) == ({"swapped", "distillation"} if mixed else {"swapped"})
+    assert ("old latents" in batch.notes) == mixed
+    if mixed:
+        assert losses["distillation"].item() == pytest.approx(
+            10 * feature_distillation(latents[0].z, batch.notes["old latents"]).item()
+        )
 
 
 def test_frost_draws_with_a_diagonal_covariance():

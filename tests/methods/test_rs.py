@@ -75,11 +75,14 @@ def naive_self_training(method, z, u, progress):
 
 @pytest.mark.parametrize("epoch", [0, 3, 19])
 def test_the_widened_head_learns_what_the_novel_head_guesses(epoch):
-    method, (views, batch), now = make_method(rs.incremental), make_batch(), Now(0, epoch, 20)
+    method, (views, batch), now = make_method(rs.incremental), make_batch(), Now(0, 10 * epoch, 200, 0, 390)
     u = [i for i, label in enumerate(LABELS) if label < 0]
     losses = method(views, batch, now)
     assert losses.keys() == {"pairs", "cross-entropy", "consistency", "self-training"}
-    assert losses["self-training"].item() == pytest.approx(naive_self_training(method, views[0].z, u, epoch / 20))
+    weighed = naive_self_training(method, views[0].z, u, epoch / 20)
+    assert losses["self-training"].item() == pytest.approx(weighed)
+    shorter = method(views, batch, now._replace(steps=39))["self-training"].item()
+    assert shorter == pytest.approx(10 * weighed), "a tenth of the published steps"
     assert losses["pairs"].item() == pytest.approx(naive_pairs(method.pairs, views, u))
 
 

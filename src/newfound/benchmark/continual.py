@@ -18,20 +18,20 @@ import torch
 import torch.nn.functional as F
 from filelock import Timeout
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from newfound import cache, files, methods, parallel
+from newfound.benchmark.cached_maps import carried
 from newfound.benchmark.records import add, check_results, has, read
 from newfound.benchmark.rows import rounded
 from newfound.benchmark.sequences import JOINT, ROWS, Sequence
 from newfound.benchmark.sources import Source, read_source
 from newfound.console import Progress, silent
 from newfound.discovery.facts import versions
-from newfound.encoders.known import shift_means
 from newfound.encoders.statistics import SHARPNESS
 from newfound.errors import InputError, choices
 from newfound.functional.exemplars import herding
-from newfound.functional.geometry import covariance, means
+from newfound.functional.geometry import covariance, means, whitening
 from newfound.functional.metrics import accuracy, forgetting, forward_transfer, group_accuracy, matching
 from newfound.methods.base import Method
 from newfound.methods.stage_one import Supervised
@@ -47,6 +47,10 @@ KEEPS: dict[str, int | None] = {"icarl": 20, "rs-il": None}
 """Images of each class that are kept for a method that needs some: iCaRL's 2000 are so many of each of 100 classes.
 None: all, with the labels that they had or were given.
 """
+
+
+RIDGE = 0.05
+"""How much the shared covariance is shrunk before latents are whitened by it for a head (decision 19)."""
 
 
 class Images(NamedTuple):
@@ -70,30 +74,51 @@ def learn(
 ) -> Step:
     """One step: the model, unlabelled images of novel classes, and, for a method that needs them, old images with
     labels, become a model of all classes. The model given stays as it is.
+
+    The next backbone is the one that has learnt; what is known moves as unlabelled latents did (`carried`). A method
+    that discovers `apart` leaves it as it was: the head follows from statistics.
     """
-    began, known = time.perf_counter(), len(model.classes)
-    model = replace(model, backbone=copy.deepcopy(model.backbone))
-    labelled = methods.parse(name).labelled == "needed"
+    began, known, recipe = time.perf_counter(), len(model.classes), methods.parse(name)
+    given, model = model, replace(model, backbone=copy.deepcopy(model.backbone))
+    labelled = recipe.labelled == "needed"
     shown = Images(*(torch.cat(parts) for parts in zip(old, new, strict=True))) if labelled else new
     backbone, data = source.data(model, *shown)
     problem = Problem(backbone.dim, known, novel, labelled, len(data))
     with seeded(seed, "method", known):
-        method = methods.parse(name).build(problem, replace(model, backbone=backbone))
+        method = recipe.build(problem, replace(model, backbone=backbone))
     training = which.training(name)
     trained = train(Learner(backbone, method, training.trains), data, training, seed)
-    features = trained.after.unlabelled
-    scores = method.novel_logits(features, novel)
+    before, after = trained.before.unlabelled, trained.after.unlabelled
+    scores = method.novel_logits(after, novel)
     assert scores is not None
     guess = scores.argmax(1)
-    if model.known is not None and training.trains:
-        model = shift_means(model, trained.before.unlabelled, features)
-    grown = replace(
-        model,
-        classes=(*model.classes, *(f"{known + place}" for place in range(novel))),
-        head=method.joint_head(),
-        known=grow(model.known, features, guess, novel),
-    )
+    if recipe.apart:
+        grown = add_classes(given, before, guess, novel)
+        grown = replace(grown, head=None if grown.known is None else head_of(grown.known))
+    else:
+        moved = carried(model, before, after) if training.trains else model
+        grown = replace(add_classes(moved, after, guess, novel), head=method.joint_head())
     return Step(grown, trained.method, guess, time.perf_counter() - began)
+
+
+def add_classes(model: Model, features: Float[Tensor, "n dim"], guess: Int[Tensor, " n"], novel: int) -> Model:
+    """The model with novel classes beside the others, by what was guessed of these latents; its head stays."""
+    names = (f"{len(model.classes) + place}" for place in range(novel))
+    return replace(model, classes=(*model.classes, *names), known=grow(model.known, features, guess, novel))
+
+
+@torch.no_grad()
+def head_of(known: Statistics) -> nn.Linear:
+    """The head that follows from statistics: it tells classes by the angle to their means, where latents are whitened.
+
+        h_k(z) = z W · unit(μ_k W),   W = (S + ρ s̄ I)^−½        (`whitening`; ρ is `RIDGE`)
+
+    A class without a mean is never said.
+    """
+    metric = whitening(known.within_covariance, RIDGE)
+    head = unbiased(SHARPNESS * F.normalize(known.means @ metric, dim=1) @ metric)
+    head.bias.masked_fill_(known.counts == 0, torch.finfo(head.bias.dtype).min)
+    return head
 
 
 def grow(
@@ -101,17 +126,27 @@ def grow(
 ) -> Statistics | None:
     """What is known of classes, with novel ones added as they were guessed.
 
-        S ← (n S + n′ S′) / (n + n′)
+        S ← (c S + c′ S′) / (c + c′)
 
-    n, n′ are images of the classes before and of the novel ones. A class that no image was given has no mean.
+    c, c′ are the classes before and the novel ones: each weighs the same, however many images it has. Those that taught
+    the network, which are many, lie closer together than others of their class would (decision 19). A class that no
+    image was given has no mean.
     """
     if known is None:
         return None
     centres, counts = means(features, guess, novel)
-    before, more = known.counts.sum(), counts.sum()
+    before, more = (known.counts > 0).sum(), (counts > 0).sum()
     share = (more / (before + more).clamp(min=1)).to(features)
     spread = torch.lerp(known.within_covariance, covariance(features, guess, centres), share)
     return Statistics(torch.cat([known.means, centres]), spread, torch.cat([known.counts, counts]))
+
+
+@torch.no_grad()
+def tell(done: Step, latents: Float[Tensor, "m dim"]) -> Float[Tensor, "m classes"]:
+    """Scores of all classes: by the next model's head, or where it can hold none by the method."""
+    logits = done.model.head(latents) if done.model.head is not None else done.method.logits(latents)
+    assert logits is not None
+    return logits
 
 
 def learn_jointly(which: Sequence, source: Source, first: Model, classes: int, seed: int) -> tuple[Model, Method]:
@@ -180,9 +215,7 @@ def _walk(
         model = done.model
         more = keep(source, model, Images(rows, before + done.guess), KEEPS.get(name, 0))
         old = Images(torch.cat([old.rows, more.rows]), torch.cat([old.labels, more.labels]))
-        logits = done.method.logits(source.test(model))
-        assert logits is not None
-        table.append(score(source, sizes[: step + 1], logits, names))
+        table.append(score(source, sizes[: step + 1], tell(done, source.test(model)), names))
         progress(f"seed {seed}: {name}", len(sizes) - 1, {"epoch": float(step)})
     return {"discovery": discovered, "forward transfer": forward_transfer(discovered[1:], from_first)}
 

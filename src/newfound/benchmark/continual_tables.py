@@ -9,6 +9,7 @@ from newfound.benchmark.summary import read, spread
 
 TITLES = {
     "anchored": "ours: anchors for known and novel classes",
+    "anchored:apart": "ours, discovered on a copy",
     "frozen": "frozen baseline (MSc-iNCD)",
     "frost": "FRoST",
     "lwf": "LwF",
@@ -23,6 +24,12 @@ TITLES = {
 COLOURS = ("#0b6e99", "#c2571a", "#4d7c0f", "#7c3aed", "#a16207", "#be185d", "#475569", "#94a3b8", "#111827")
 WIDTH, HEIGHT, EDGE = 640, 360, 44
 """Of the curve, in pixels."""
+
+PANELS = ("anchored", "anchored:apart", "frozen", "frost", "all-labels")
+"""Rows whose groups of classes are drawn."""
+
+PANEL, GAP, LEGEND = 200, 24, 100
+"""Of the panels, in pixels: one with what follows it, what follows it, and the names behind the last."""
 
 
 def flat(results: dict[str, Any]) -> pd.DataFrame:
@@ -73,8 +80,7 @@ def table(results: dict[str, Any]) -> str:
 def groups(results: dict[str, Any]) -> str:
     """Accuracy of each group of classes after each step, mean over seeds, in Markdown: a block of lines a method."""
     sizes = results["setting"]["classes"]
-    heads = [f"{sum(sizes[:place])}–{sum(sizes[: place + 1]) - 1}" for place in range(len(sizes))]
-    lines = [f"| method | after step | all | {' | '.join(f'classes {head}' for head in heads)} |"]
+    lines = [f"| method | after step | all | {' | '.join(f'classes {head}' for head in _heads(sizes))} |"]
     lines.append("|---" * (len(sizes) + 3) + "|")
     for name in _ordered(results):
         own = [row for row in results["rows"] if row["method"] == name]
@@ -116,6 +122,44 @@ def draw(results: dict[str, Any]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def draw_groups(results: dict[str, Any]) -> str:
+    """A panel for each of some rows as SVG: accuracy of every group of classes from the step on that brought it, mean
+    over seeds.
+    """
+    setting, names = results["setting"], [name for name in _ordered(results) if name in PANELS]
+    sizes = setting["classes"]
+    wide, high, left = PANEL - GAP, HEIGHT - 2 * EDGE, EDGE
+    total = left + PANEL * len(names) + LEGEND
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {HEIGHT}" font-family="sans-serif" '
+        'font-size="11">',
+        f"<title>{setting['dataset']}, {setting['split']}: accuracy of each group of classes</title>",
+        f'<rect width="{total}" height="{HEIGHT}" fill="white"/>',
+    ]
+    for panel, name in enumerate(names):
+        first, own = left + PANEL * panel, [row["groups"] for row in results["rows"] if row["method"] == name]
+        parts.append(f'<text x="{first}" y="{EDGE - 14}">{name}</text>')
+        for tenth in range(0, 11, 2):
+            y = EDGE + high * (1 - tenth / 10)
+            parts.append(f'<path d="M{first},{y:.1f}h{wide}" stroke="#ddd"/>')
+            parts += [f'<text x="{first - 38}" y="{y + 4:.1f}">{10 * tenth} %</text>'] if panel == 0 else []
+        for step in range(len(sizes)):
+            x = first + wide * step / max(1, len(sizes) - 1)
+            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - EDGE + 16}" text-anchor="middle">{step}</text>')
+        for group in range(len(sizes)):
+            points = []
+            for step in range(group, len(sizes)):
+                share = sum(rows[step][group] for rows in own) / len(own)
+                points.append(f"{first + wide * step / max(1, len(sizes) - 1):.1f},{EDGE + high * (1 - share):.1f}")
+            colour, (end, height) = COLOURS[group % len(COLOURS)], points[-1].split(",")
+            parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            parts.append(f'<circle cx="{end}" cy="{height}" r="2.5" fill="{colour}"/>')
+    for group, head in enumerate(_heads(sizes)):
+        low, colour = EDGE + 18 * group, COLOURS[group % len(COLOURS)]
+        parts.append(f'<text x="{total - LEGEND + 4}" y="{low}" fill="{colour}">classes {head}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
 def gather(folder: Path) -> dict[str, dict[str, Any]]:
     """All results of continual discovery, by the name of their file."""
     return {path.stem: read(path) for path in sorted(folder.glob("continual-*.json"))}
@@ -124,6 +168,11 @@ def gather(folder: Path) -> dict[str, dict[str, Any]]:
 def _ordered(results: dict[str, Any]) -> list[str]:
     names = dict.fromkeys(row["method"] for row in results["rows"])
     return [*(name for name in TITLES if name in names), *(name for name in names if name not in TITLES)]
+
+
+def _heads(sizes: list[int]) -> list[str]:
+    """What each group of classes is called: its first and its last."""
+    return [f"{sum(sizes[:place])}–{sum(sizes[: place + 1]) - 1}" for place in range(len(sizes))]
 
 
 def _mean(values: list[float]) -> str:

@@ -20,7 +20,7 @@ JOINT = "all-labels"
 not discover anything.
 """
 
-ROWS = ("anchored", "frozen", "frost", "lwf", "finetune", JOINT)
+ROWS = ("anchored", "anchored:apart", "frozen", "frost", "lwf", "finetune", JOINT)
 """What a table holds unless asked otherwise."""
 
 

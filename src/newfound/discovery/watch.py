@@ -28,12 +28,14 @@ from newfound.console import Progress, silent
 from newfound.data.listing import Listing, check_folder, find_images
 from newfound.discovery.classifier import Classifier
 from newfound.discovery.discover import discover
+from newfound.discovery.found import Found
 from newfound.discovery.journal import sync_folder
 from newfound.discovery.learn import find_doubtful
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, needed
 from newfound.discovery.tables import WORDS, format_csv, restore
 from newfound.errors import InputError, counted, shorten
+from newfound.functional.counting import distinct
 from newfound.schema import DamagedError, damaged, needs, one_of, read_json, record, text
 
 log = logging.getLogger("newfound")
@@ -238,13 +240,24 @@ def propose(
 
 
 def supported(found: Discovery) -> list[int]:
-    """The new classes of a discovery that are there: of as many as counting gave, those that half of the images show
-    again.
-    """
+    """The new classes of a discovery that are there: half of the images show them again, and counting agrees."""
     now, table = found.classes, found.assignments()
     answers = torch.tensor(table["number"].tolist(), dtype=torch.long)
-    doubtful = find_doubtful(now, answers)
-    return [n for n in now.numbers if now.kind(n) == "new" and n not in doubtful and bool((answers == n).any())]
+    doubtful, counted_in = find_doubtful(now, answers), agreed(found.found)
+    return [
+        n
+        for n in now.numbers
+        if now.kind(n) == "new" and n in counted_in and n not in doubtful and bool((answers == n).any())
+    ]
+
+
+def agreed(found: Found) -> set[int]:
+    """The new classes that counting agrees to: at the fineness of the known classes each is one more (`distinct`). The
+    estimated number says nothing of that, for one class at least is always looked for.
+    """
+    (_, centres, sizes, _), known = found.clusters, len(found.known)
+    counts = distinct(centres[known:], centres[:known][sizes[:known] > 0])
+    return {number for number, new in zip(found.numbers[known:], counts.tolist(), strict=True) if new}
 
 
 def read_state(place: Path) -> State:

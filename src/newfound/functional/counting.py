@@ -6,11 +6,12 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from newfound import types
 from newfound.functional.cluster import kmeans
+from newfound.functional.geometry import distances
 from newfound.functional.metrics import accuracy, silhouette
 
 Criterion = Literal["pairs", "accuracy", "silhouette", "dtc", "rehearsed"]
@@ -76,6 +77,21 @@ class Sweep(NamedTuple):
     criterion: Criterion  # the one to be believed where nothing was rehearsed
     error: float  # its standard error
     curve: tuple[Candidate, ...]
+
+
+def distinct(novel: Float[Tensor, "m d"], known: Float[Tensor, "k d"]) -> Bool[Tensor, " m"]:
+    """Which novel classes count beside the known ones: those whose centre lies in no known class's own ball.
+
+        min_k ‖c − c_k‖ > ½ min_k≠l ‖c_k − c_l‖
+
+    Within half of the distance that the two nearest known classes keep, everything is nearest to one known class. A
+    cluster in there is a piece of it: whoever counts so finely cuts known classes in pieces, which is what counting by
+    pairs is there to avoid. Fewer than two known classes keep no distance, and all count.
+    """
+    if len(known) < 2:
+        return torch.ones(len(novel), dtype=torch.bool)
+    radius = distances(known).fill_diagonal_(math.inf).min() / 2
+    return distances(novel, known).amin(1) > radius
 
 
 @torch.no_grad()

@@ -59,6 +59,7 @@ METHODS: dict[str, Recipe] = {
     "ncdwf": ncdwf.recipe,
     "icarl": icarl.recipe,
     "anchored": anchored.recipe,
+    "anchored:apart": anchored.apart,
 }
 
 

@@ -5,6 +5,7 @@ Spacing Loss for Discovering Novel Categories, CVPR Workshops 2022, whose fifth 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -48,15 +49,21 @@ class Anchored(Method):
     Known prototypes start at the directions of their classes' latents, drawn from what is remembered of them
     (`Replay`), and n_k drawn latents hold them as images hold the novel ones; k-means places these. Anchors e of known
     classes are orthonormal and the nearest such to their prototypes; `extend` adds those of novel ones, at the same
-    distance from all, without moving any, turned towards the novel prototypes. What the old backbone says of the images
-    (ρ) keeps true what is remembered. W whitens by the known classes' covariance.
+    distance from all, without moving any, turned towards the novel prototypes. W whitens by the known classes'
+    covariance.
+
+    What the old backbone says of the images (ρ = 10) keeps true what is remembered. Discovery `apart` (ρ = 0) lets the
+    backbone go: it is a copy, which may forget what it likes, while the next model keeps the backbone that it had, and
+    there is taught by statistics what the copy found (`Recipe.apart`). That pays from pixels, where the backbone has
+    much to learn (decision 19). Where unlabelled images may be of known classes (`mixed`), these are to be recognised,
+    and the backbone is held.
 
     Images are told by the angles to the centres c, which follow the same latents and no anchor: room that is left over
     by known anchors leaves novel ones further from their classes than known ones are from theirs, and to tell images by
     the prototypes would favour known classes (decision 19).
 
     Where labelled images take part they take the place of drawn latents. Where unlabelled images may be of known
-    classes (`mixed`), they may be assigned to these.
+    classes they may be assigned to these.
     """
 
     prototypes: Float[Tensor, "c d"]
@@ -84,7 +91,8 @@ class Anchored(Method):
         self.register_buffer("limit", torch.tensor(1.0))  # beyond which counts do not grow
         metric = torch.eye(problem.dim) if known is None else whitening(known.within_covariance, SHRINK)
         self.register_buffer("metric", metric)
-        self.replay, self.old = Replay(known, problem.known, problem.dim), Frozen(backbone)
+        self.replay = Replay(known, problem.known, problem.dim)
+        self.old = Frozen(backbone) if distilled else None
 
     def space(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Latents as they are compared: whitened directions."""
@@ -111,19 +119,20 @@ class Anchored(Method):
         self.counts.copy_(torch.cat([sizes.to(counts) * 0 + self.limit, counts]).minimum(self.limit).clamp(min=1))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
-        """`swapped`, on all rows, and `distillation`, on unlabelled ones."""
+        """`swapped`, on all rows, and where the backbone is held `distillation`, on unlabelled ones."""
         u, views = unlabelled_rows(batch, self.problem), [view.z for view in own_views(latents, batch)]
         cosines = torch.stack([self.space(z) @ self.prototypes.T for z in views])
         targets = torch.stack([self._assign(view, batch.labels) for view in cosines.detach()[:LARGE]])
-        old = batch.notes["old latents"]
-        return {
-            "swapped": mean(swapped_cross_entropy(cosines / TEMPERATURE, targets)),
-            "distillation": self.distilled * feature_distillation(views[0][u], old[u]),
-        }
+        losses = {"swapped": mean(swapped_cross_entropy(cosines / TEMPERATURE, targets))}
+        if self.old is not None:
+            old = batch.notes["old latents"][u]
+            losses["distillation"] = self.distilled * feature_distillation(views[0][u], old)
+        return losses
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
-        """Ask the old backbone."""
-        batch.notes["old latents"] = self.old(batch.views[0]).z
+        """Ask the old backbone, where it holds this one."""
+        if self.old is not None:
+            batch.notes["old latents"] = self.old(batch.views[0]).z
         return batch
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
@@ -177,6 +186,11 @@ def build(problem: Problem, model: Model) -> Method:
     return Anchored(problem, model.backbone, model.known)
 
 
+def build_apart(problem: Problem, model: Model) -> Method:
+    """The same on a copy that nothing holds, unless it must go on recognising known classes."""
+    return Anchored(problem, model.backbone, model.known, distilled=10.0 if problem.mixed else 0.0)
+
+
 _SCHEDULE = partial(warm_cosine, warm=0.1, start=0.01, end=0.01)
 
 recipe = Recipe(
@@ -188,3 +202,4 @@ recipe = Recipe(
     own=Own(30, 0.05, _SCHEDULE),
     continual=True,
 )
+apart = replace(recipe, build=build_apart, apart=True)

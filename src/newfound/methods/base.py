@@ -164,6 +164,7 @@ class Recipe:
     start: Literal["model", "new"] = "model"  # new: the backbone that discovers is a fresh one
     described: bool = False  # made from a description: neither its code nor its paper's text was at hand
     continual: bool = False  # gives the next model a head over known and novel classes (`Method.joint_head`)
+    apart: bool = False  # discovers on a copy of the backbone: the next model keeps its own, and learns by statistics
     joins: bool = False  # may be added to another method: it learns nothing of its own, and one view is enough for it
     own: Own = Own()
     spacing: Preset | None = None  # how the Spacing in it is set, where there is one

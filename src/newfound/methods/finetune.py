@@ -23,7 +23,7 @@ class Finetune(WidenedMethod):
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of `Widened`."""
         u = unlabelled_rows(batch, self.problem)
-        return self.heads(latents[0].z, latents[1].z, batch.labels, u, now.progress)
+        return self.heads(latents[0].z, latents[1].z, batch.labels, u, now)
 
 
 def build(problem: Problem, model: Model) -> Method:

@@ -65,7 +65,7 @@ class Icarl(WidenedMethod):
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of `Widened`, and `distillation`, on all rows."""
         u, z = unlabelled_rows(batch, self.problem), latents[0].z
-        losses: Losses = self.heads(z, latents[1].z, batch.labels, u, now.progress)
+        losses: Losses = self.heads(z, latents[1].z, batch.labels, u, now)
         if self.old_head is not None:
             old, new = self.old_head(batch.notes["old latents"]), self.heads.joint(z)[:, : self.problem.known]
             losses["distillation"] = distillation(new, old)

@@ -39,7 +39,7 @@ class Lwf(WidenedMethod):
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of `Widened`, and `distillation`."""
         u, z = unlabelled_rows(batch, self.problem), latents[0].z
-        losses: Losses = self.heads(z, latents[1].z, batch.labels, u, now.progress)
+        losses: Losses = self.heads(z, latents[1].z, batch.labels, u, now)
         if self.old_head is not None:
             old, new = self.old_head(batch.notes["old latents"][u]), self.heads.joint(z[u])[:, : self.problem.known]
             losses["distillation"] = self.weight * distillation(new, old)
