@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from newfound.discovery.storage import ASSIGNMENTS, CHECKPOINT, CLASSES, CONFIG, HISTORY, LOG, REPORT
-from newfound.discovery.watch import ABOUT, IMAGES, LINE, PROPOSED, TRIES, append, read_state
+from newfound.discovery.watch import LINE
+from newfound.discovery.watched import ABOUT, IMAGES, PROPOSED, TRIES, append, read_state
 from newfound.errors import InputError
 from newfound.review.places import PLACES
 from tests.commands import newfound

@@ -20,7 +20,8 @@ from newfound.discovery.found import Clusters
 from newfound.discovery.learn import find_doubtful
 from newfound.discovery.reading import read
 from newfound.discovery.settings import StageOne
-from newfound.discovery.watch import GROWN, LEAST, Stamp, State, due, end_of_lines, pool, read_state, settled
+from newfound.discovery.watch import GROWN, LEAST, due, pool, settled
+from newfound.discovery.watched import Stamp, State, end_of_lines, read_state
 from newfound.encoders.known import weigh
 from newfound.errors import InputError
 from newfound.networks.pretrained import LITE
@@ -191,7 +192,7 @@ def test_a_state_folder_is_one_model_s_one_folder_s_and_one_watcher_s(place, tmp
     with pytest.raises(InputError, match="holds other files"):
         watch.watch(place / "model", tmp_path / "camera", tmp_path, once=True)
     with (
-        watch._hold(tmp_path / "state", place / "model", tmp_path / "camera"),
+        watch.hold(tmp_path / "state", place / "model", tmp_path / "camera"),
         pytest.raises(InputError, match="Somebody else is watching"),
     ):
         watch.watch(place / "model", tmp_path / "camera", tmp_path / "state", once=True)

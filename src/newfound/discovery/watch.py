@@ -4,24 +4,15 @@ The tables in the state folder are the state: a line is on the disk before anybo
 goes on where they stopped (decision 18).
 """
 
-import csv
-import hashlib
-import io
-import json
 import logging
-import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import torch
-from filelock import FileLock, Timeout
 
 from newfound import files
 from newfound.console import Progress, silent
@@ -29,79 +20,28 @@ from newfound.data.listing import Listing, check_folder, find_images
 from newfound.discovery.classifier import Classifier
 from newfound.discovery.discover import discover
 from newfound.discovery.found import Found
-from newfound.discovery.journal import sync_folder
 from newfound.discovery.learn import find_doubtful
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, needed
-from newfound.discovery.tables import WORDS, format_csv, restore
-from newfound.errors import InputError, counted, shorten
+from newfound.discovery.tables import format_csv
+from newfound.discovery.watched import IMAGES, PROPOSED, TRIES, UNREADABLE, Stamp, State, append, hold, read_state
+from newfound.errors import counted, shorten
 from newfound.functional.counting import distinct
-from newfound.schema import DamagedError, damaged, needs, one_of, read_json, record, text
 
 log = logging.getLogger("newfound")
 
 
-class Stamp(NamedTuple):
-    """What tells a file from another of the same name."""
-
-    size: int
-    modified: int  # nanoseconds
-
-
-IMAGES, TRIES, PROPOSED = "images.csv", "tries.csv", "proposals.csv"
-"""The tables: a line an image that was told; a line each time that the pool was looked at; a line an image of a class
-that was proposed.
-"""
-
 LINE = ["path", *Stamp._fields, "class", "number", "kind", "confidence", "newness", "distance", "guess", "told"]
 """The columns of `images.csv`: the same for all lines, whatever was told first."""
 
-ABOUT, MODEL = "watch.json", ("model.json", "model.safetensors")
-"""What says whose state it is, and the files of a model that tell it from others."""
-
-MEND = "Take it from a backup, or give a new folder (-o), in which all images are told anew."
-
 FROZEN = Run(method="kmeans")
 """How new classes are looked for: nothing is trained, so that what is learnt of them moves nothing either."""
-
-UNREADABLE = "unreadable"
-"""The kind of a file that is no image, or is damaged. Should it change, it is looked at again."""
-
-
-def count(value: str | None, where: str) -> None:
-    """A schema: digits, as a table has them; times before 1970 have a sign."""
-    digits = (value or "").removeprefix("-")
-    needs(digits.isascii() and digits.isdecimal() and len(digits) < 20, where, value, "a whole number")
-
-
-SAID = {
-    IMAGES: record(
-        {"path": text, "size": count, "modified": count, "kind": one_of("known", "new", *WORDS.values(), UNREADABLE)}
-    ),
-    TRIES: record({"pool": count, "folder": text}),
-    PROPOSED: record({"path": text, "size": count, "modified": count, "proposal": text}),
-}
-"""What the state needs of a line of each table."""
 
 TOGETHER = 64
 """Images that are told at once: as many at most are told again, to nobody's harm, after a kill."""
 
 LEAST, GROWN = 20, 1.25
 """Images in the pool below which no class is looked for, and how many times as large it must have become since."""
-
-
-@dataclass
-class State:
-    """What the tables say."""
-
-    told: dict[str, tuple[Stamp, str]] = field(default_factory=dict)  # by name, with its kind
-    proposed: set[tuple[str, Stamp]] = field(default_factory=set)  # images of classes that were proposed
-    tried: int = 0  # images that were in the pool when it was last looked at
-    proposals: int = 0
-
-    def take(self, lines: Iterable[Mapping[str, str]]) -> None:
-        """Take on lines of `images.csv`."""
-        self.told |= {restore(line["path"]): (_stamp(line), line["kind"]) for line in lines}
 
 
 def settled(before: Mapping[str, Stamp], now: Mapping[str, Stamp], state: State) -> list[str]:
@@ -148,7 +88,7 @@ def watch(
     needed("every", every, every > 0, "seconds above 0")
     needed("settle", settle, settle >= 0, "0 seconds or more")
     root, place, classifier = check_folder(folder), Path(output).expanduser(), Classifier.load(model)
-    with _hold(place, Path(model).expanduser(), root):
+    with hold(place, Path(model).expanduser(), root):
         state, before = read_state(place), scan(root)
         log.info(f"Watching {root} with {classifier!r}: {counted(len(state.told), 'image')} told already.")
         while True:
@@ -258,106 +198,6 @@ def agreed(found: Found) -> set[int]:
     (_, centres, sizes, _), known = found.clusters, len(found.known)
     counts = distinct(centres[known:], centres[:known][sizes[:known] > 0])
     return {number for number, new in zip(found.numbers[known:], counts.tolist(), strict=True) if new}
-
-
-def read_state(place: Path) -> State:
-    """What the tables of a state folder say; the end of a line that a kill cut off is taken away."""
-    state = State()
-    state.take(read_table(place / IMAGES))
-    tries, proposed = read_table(place / TRIES), read_table(place / PROPOSED)
-    folders = [line["folder"] for line in tries if line["folder"]]
-    if folders != [f"proposal-{number}" for number in range(1, len(folders) + 1)]:  # the next might replace another
-        found = DamagedError(f"the folders are {shorten(folders)}; needed: proposal-1, proposal-2, …")
-        raise damaged(place / TRIES, found, MEND)
-    state.proposed = {(restore(line["path"]), _stamp(line)) for line in proposed if line["proposal"] in folders}
-    state.proposals = len(folders)
-    if tries:
-        last = tries[-1]
-        inside = sum(1 for line in proposed if line["proposal"] == last["folder"])
-        state.tried = max(0, int(last["pool"]) - (inside if last["folder"] else 0))
-    return state
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """The whole lines of a table, each with what the state needs of it; one that has not is refused."""
-    try:
-        lines = [*read_lines(path)]
-        for number, line in enumerate(lines, 2):  # below the names of the columns
-            SAID[path.name](line, f"line {number}")
-    except (ValueError, csv.Error) as error:
-        raise damaged(path, error, MEND) from error
-    return lines
-
-
-def read_lines(path: Path) -> Iterator[dict[str, str]]:
-    """The lines of a table that are whole; what is behind them is cut off."""
-    if not path.is_file():
-        return
-    data = path.read_bytes()
-    whole = end_of_lines(data)
-    if whole < len(data):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
-    yield from csv.DictReader(io.StringIO(data[:whole].decode(), newline=""))
-
-
-def end_of_lines(data: bytes) -> int:
-    """Where the last whole line of a table ends: at an end of a line that stands in no quoted name."""
-    whole = end = quotes = 0
-    for line in data.split(b"\n")[:-1]:
-        quotes, end = quotes + line.count(b'"'), end + len(line) + 1
-        whole = whole if quotes % 2 else end
-    return whole
-
-
-def append(path: Path, table: pd.DataFrame) -> None:
-    """Add lines to a table; on the disk when this returns, or not there at all."""
-    size = path.stat().st_size if path.is_file() else 0
-    lines = format_csv(table, header=size == 0).encode()
-    with files.room_for(path, len(lines)), path.open("ab", buffering=0) as file:
-        try:
-            file.write(lines)
-            os.fsync(file.fileno())
-        except BaseException:
-            file.truncate(size)
-            raise
-    if size == 0:
-        sync_folder(path.parent)
-
-
-@contextmanager
-def _hold(place: Path, model: Path, root: Path) -> Iterator[None]:
-    """Take a state folder for oneself; refused where it is another model's, another folder's, or somebody has it."""
-    files.check_writable(place)
-    path = place / ABOUT
-    about = {"format": "newfound watch", "model": _digest(model), "folder": str(root.absolute())}
-    if place.exists() and not path.is_file() and any(place.iterdir()):
-        raise InputError(f"{place} holds other files; what is watched needs a folder of its own. Give another (-o).")
-    place.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(place / f".{ABOUT}.lock", timeout=0):
-            was = read_json(path, "Give another folder (-o).") if path.is_file() else about
-            if differs := [name for name in about if was.get(name) != about[name]]:
-                raise InputError(
-                    f"{place} was begun with another {' and another '.join(differs)}: what stands there was told by "
-                    "that. Give a new folder (-o), in which all images are told anew."
-                )
-            files.write(path, json.dumps(about, indent=1, ensure_ascii=False))
-            yield
-    except Timeout as error:
-        raise InputError(
-            f"Somebody else is watching with {place}. Wait for them, or give another folder (-o)."
-        ) from error
-
-
-def _digest(model: Path) -> str:
-    """What tells a model from any other."""
-    return hashlib.sha256(b"".join((model / name).read_bytes() for name in MODEL)).hexdigest()
-
-
-def _stamp(line: Mapping[str, str]) -> Stamp:
-    return Stamp(int(line["size"]), int(line["modified"]))
 
 
 def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
