@@ -129,7 +129,7 @@ def weigh(lesson: Lesson, looked: Iterable[int]) -> dict[str, Any]:
     truth, now = number_truth(told.classes, found.truth)[0], told.classes.assignment
     numbers, clusters = read_anew(lesson, relearn(lesson))
     after = torch.tensor(numbers)[clusters.assignment]
-    row = {
+    row: dict[str, Any] = {
         "images": len(found),
         "vouched": int(told.vouched.sum()),
         "untouched": int(free.sum()),
