@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`; a figure.
+"""Write the tables of README.md and docs/ from results/*.json, between `<!-- NAME -->` and `<!-- end -->`; figures.
 
 python scripts/tables.py
 """
@@ -252,3 +252,5 @@ if __name__ == "__main__":
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
     if panels := reviewing.curves(ROOT / "results"):
         save(draw_curves(panels, "actions per 1000 images", reviewing.GOAL), ROOT / "docs/figures/reviewing")
+    if panels := continuing.curves(ROOT / "results/continue.json"):
+        save(draw_curves(panels, "actions"), ROOT / "docs/figures/continue")

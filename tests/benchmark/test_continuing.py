@@ -5,16 +5,29 @@ from dataclasses import replace
 import pytest
 
 from newfound.benchmark import continuing
-from newfound.benchmark.continuing import ROW, STOPS, Hurried, continue_reviews, follow, markdown, table, weigh
+from newfound.benchmark.continuing import (
+    ROW,
+    STOPS,
+    Hurried,
+    continue_reviews,
+    curves,
+    follow,
+    markdown,
+    name_kinds,
+    table,
+    weigh,
+)
 from newfound.benchmark.reviewer import filled
 from newfound.discovery.answers import answers
 from newfound.discovery.find import find
-from newfound.discovery.refine import Lesson, encoder_for
+from newfound.discovery.refine import Lesson, encoder_for, read_anew, relearn
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
+from newfound.discovery.tables import number_truth
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
+from newfound.functional import metrics
 from newfound.networks.pretrained import trunk
 from tests.encoders.features import embedded, in_one_store
 
@@ -44,7 +57,9 @@ def test_somebody_in_a_hurry_sees_a_row_of_each_order_and_splits_nothing(task):
     fresh._glance(scene := fresh.scene())
     assert ROW < len(fresh.kinds) <= 2 * ROW * len(filled(scene.now))
     seen = len(fresh.kinds)
-    assert fresh._scroll(scene, to_the_end=False)
+    assert not fresh._scroll(scene, to_the_end=False)  # something is left to say of what was seen
+    assert len(fresh.kinds) == seen
+    assert fresh._scroll(scene, to_the_end=True)
     assert seen < len(fresh.kinds) <= seen + ROW * len(filled(scene.now))
 
 
@@ -56,6 +71,59 @@ def test_only_images_count_that_nobody_has_decided_on_or_looked_at(task):
     row = weigh(lesson(task, run.edits), looked)
     assert (row["images"], row["vouched"]) == (len(KINDS) * EACH, 5)
     assert row["untouched"] == row["images"] - 5 - 20
+
+
+def test_a_class_is_the_kind_that_it_is_called_by_though_it_may_hold_more_of_another(task):
+    found, _ = task
+    run, kinds = Discovery(found), [f"kind {kind}" for kind in KINDS]
+    whole, other = (number for number in run.classes.numbers if run.classes.kind(number) == "new")
+    told, *rest = (kind for kind in kinds if kind not in found.known)
+    rows = [row for row, kind in enumerate(found.truth) if kind == told]
+    others = [row for row, kind in enumerate(found.truth) if kind in rest]
+    run.move([*rows[3:], *others[:5]], whole)  # a class that holds most of a kind
+    run.move(others[5:], other)
+    few = run.new_class(rows[:3], told)  # and the one that somebody calls so
+    truth, _ = number_truth(run.classes, found.truth)
+    said, matched = name_kinds(run.classes, found.truth), metrics.matching(truth, run.classes.assignment)
+    assert said[few] == int(truth[rows[0]])
+    assert said[whole] != said[few]
+    assert said[whole] == naive_most(run.classes, found.truth, whole, said)
+    known = {number: run.classes.names[number] for number in run.classes.known}
+    assert {n: said.get(n) for n in known} == {
+        n: found.known.index(k) if k in kinds else None for n, k in known.items()
+    }
+    assert len({*said.values()}) == len(said)
+    assert matched[few] != said[few]  # what the best matching of all would call it
+
+
+def naive_most(now, truth, number, said):
+    """The kind that a class holds most of, but those that other classes are called by."""
+    places, _ = number_truth(now, truth)
+    taken = {kind for other, kind in said.items() if other != number}
+    held = [int(places[row]) for row in now.rows(number).tolist() if int(places[row]) not in taken]
+    return max(sorted({*held}), key=held.count)
+
+
+def test_what_is_learnt_is_weighed_by_name_and_by_the_matching_of_all(task):
+    run = Discovery(task[0])
+    for kind in sorted({*task[0].truth} - {*task[0].known}):
+        run.new_class([row for row, name in enumerate(task[0].truth) if name == kind][:6], kind)
+    told = lesson(task, run.edits)
+    row = weigh(told, ())
+    assert row["changed"] > 0
+    assert len({row[key] for key in ("before", "after", "matched before", "matched after")}) > 2
+    numbers, clusters = read_anew(told, relearn(told))
+    truth, _ = number_truth(run.classes, task[0].truth)
+    said, matched = name_kinds(run.classes, task[0].truth), metrics.matching(truth, run.classes.assignment)
+    then = [numbers[cluster] for cluster in clusters.assignment.tolist()]
+    for kinds, some, key in (
+        (said, run.classes.assignment.tolist(), "before"),
+        (said, then, "after"),
+        (matched, run.classes.assignment.tolist(), "matched before"),
+        (matched, then, "matched after"),
+    ):
+        free = told.answers.free.nonzero()[:, 0].tolist()
+        assert row[key] == round(sum(kinds.get(some[i]) == int(truth[i]) for i in free) / len(free), 4)
 
 
 def test_a_review_stops_now_and_then_until_its_last_stop(task, monkeypatch):
@@ -80,6 +148,17 @@ def test_rows_are_told_by_stop_over_seeds():
     assert shown["actions"].tolist() == [STOPS[0], STOPS[2]]
     assert shown["gained"].tolist() == ["0.0 ± 0.0", "15.0 ± 7.1"]
     assert shown["images vouched for"].tolist() == ["100 of 500"] * 2
+
+
+def test_every_seed_is_a_line_before_and_after(tmp_path, monkeypatch):
+    assert curves(tmp_path / "continue.json") == []
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    continuing._add(tmp_path / "continue.json", ROWS)
+    ((title, lines),) = curves(tmp_path / "continue.json")
+    assert title == "Clip art"
+    assert [line.accuracy for line in lines] == [[0.5, 0.6], [0.5, 0.7], [0.5, 0.5], [0.5, 0.5]]
+    assert [line.actions for line in lines] == [[STOPS[0], STOPS[2] + 3]] * 4
+    assert [line.name for line in lines[1:3]] == ["once the run has learnt from the answers", "before"]
 
 
 def test_results_are_added_to_a_file_and_read_back(tmp_path, monkeypatch):

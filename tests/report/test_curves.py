@@ -23,6 +23,11 @@ def test_every_curve_is_drawn_in_per_cent_and_every_name_told_once():
         assert any(np.allclose(line.get_ydata(), 95) for line in axis.get_lines())  # the goal
 
 
+def test_without_a_goal_there_is_no_line_for_it():
+    first, second = draw_curves(PANELS, "actions").axes
+    assert (len(first.get_lines()), len(second.get_lines())) == (2, 1)
+
+
 def test_ways_are_told_apart_without_colours():
     lines = [line for axis in draw_curves(PANELS, "actions", 0.95).axes for line in axis.get_lines()]
     styles = {

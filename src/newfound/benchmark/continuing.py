@@ -1,8 +1,9 @@
 """What answers are worth: a simulated reviewer stops now and then, and the run learns from what was said so far.
 
-Measured are the images that nobody has touched, before and after, each by the kind that its class is matched with:
-classes keep their numbers, so one matching, made before, serves both. Who has looked at an image and let it be has
-touched it too: it is likelier right than others. So this reviewer is in a hurry, and most images are never looked at.
+Measured are the images that nobody has touched, before and after, each by the kind that its class is called by: known
+classes have names, and the reviewer gives some. What has none is matched with the kinds that are left. Classes keep
+their numbers, so what each is called before serves both. Who has looked at an image and let it be has touched it too:
+it is likelier right than others. So this reviewer is in a hurry, and most images are never looked at.
 """
 
 import json
@@ -31,6 +32,7 @@ from newfound.discovery.settings import KMEANS, NO, Run, StageOne
 from newfound.discovery.tables import number_truth
 from newfound.errors import check_word
 from newfound.functional import metrics
+from newfound.report.curves import Curve
 from newfound.review.views import Scene
 
 log = logging.getLogger("newfound")
@@ -59,6 +61,8 @@ class Hurried(Reviewer):
                 self.look(show(scene, number, order)[:ROW].tolist())
 
     def _scroll(self, scene: Scene, *, to_the_end: bool) -> bool:
+        if not to_the_end:
+            return False
         before = len(self.kinds)
         for number in filled(scene.now):
             unseen = [row for row in show(scene, number, "doubtful").tolist() if row not in self.kinds]
@@ -123,19 +127,32 @@ def weigh(lesson: Lesson, looked: Iterable[int]) -> dict[str, Any]:
     free[[*looked]] = False
     assert found.truth is not None
     truth, now = number_truth(told.classes, found.truth)[0], told.classes.assignment
-    names = metrics.matching(truth, now)
     numbers, clusters = read_anew(lesson, relearn(lesson))
     after = torch.tensor(numbers)[clusters.assignment]
-    before, then = (metrics.right(truth, some, names)[free] for some in (now, after))
-    return {
+    row: dict[str, Any] = {
         "images": len(found),
         "vouched": int(told.vouched.sum()),
         "untouched": int(free.sum()),
         "classes": len(numbers),
         "changed": int((after != now)[free].sum()),
-        "before": round(before.double().mean().item(), 4),
-        "after": round(then.double().mean().item(), 4),
     }
+    by_name, by_match = name_kinds(told.classes, found.truth), metrics.matching(truth, now)
+    for names, when in ((by_name, ("before", "after")), (by_match, ("matched before", "matched after"))):
+        for some, key in zip((now, after), when, strict=True):
+            row[key] = round(metrics.right(truth, some, names)[free].double().mean().item(), 4)
+    return row
+
+
+def name_kinds(now: Classes, kinds: Sequence[str]) -> dict[int, int]:
+    """What each class is: the kind that it is called by, as `number_truth` numbers them. What new ones without such a
+    name are is said by the best matching of their images with the kinds that no class is called by.
+    """
+    truth, _ = number_truth(now, kinds)
+    place = dict(zip(kinds, truth.tolist(), strict=True))
+    named = {number: place[name] for number, name in now.names.items() if name in place}
+    called, claimed = (torch.tensor([*some], dtype=torch.long) for some in (now.known | named.keys(), named.values()))
+    rest = ~torch.isin(now.assignment, called) & ~torch.isin(truth, claimed)
+    return named | (metrics.matching(truth[rest], now.assignment[rest]) if rest.any() else {})
 
 
 def _add(path: Path, points: Sequence[dict[str, Any]]) -> None:
@@ -145,7 +162,9 @@ def _add(path: Path, points: Sequence[dict[str, Any]]) -> None:
         "discovery": "--method kmeans --read-by k-means, number of classes estimated, one stage, efficientnet-lite0",
         "review": f"somebody in a hurry, who sees {ROW} typical and {ROW} doubtful images of a class at a time, splits "
         f"nothing, and to whom calling an image right is worth {CONFIRM} of putting one right",
-        "accuracy": "of images that nobody has looked at, by the kind that matches their class before the run learns",
+        "accuracy": "of images that nobody has looked at, by the kind that their class is called by before the run "
+        "learns; a class without such a name is matched with the kinds that are left",
+        "matched": "the same where all classes are matched with kinds, whatever they are called",
         "command": "newfound benchmark continue",
         "versions": versions(),
     }
@@ -185,3 +204,19 @@ def markdown(path: Path) -> str:
     shown = table(results)
     lines = [f"| {' | '.join(shown.columns)} |", "|---" * len(shown.columns) + "|"]
     return "\n".join(lines + [f"| {' | '.join(map(str, row))} |" for row in shown.itertuples(index=False)])
+
+
+def curves(path: Path) -> list[tuple[str, list[Curve]]]:
+    """What the figure shows of every pile: each seed's untouched images, once the run has learnt and before."""
+    rows = pd.DataFrame(read(path)["rows"])
+    panels = []
+    for name in PILES if len(rows) else ():
+        seeds = [some for _, some in rows[rows["pile"] == name].groupby("seed")]
+        shown = [
+            Curve(title, some["actions"].tolist(), some[when].tolist())
+            for title, when in (("once the run has learnt from the answers", "after"), ("before", "before"))
+            for some in seeds
+        ]
+        if shown:
+            panels.append((ABOUT[name].partition(":")[0], shown))
+    return panels

@@ -20,16 +20,17 @@ class Curve(NamedTuple):
     accuracy: Sequence[float]
 
 
-def draw_curves(panels: Sequence[tuple[str, Sequence[Curve]]], across: str, goal: float) -> Figure:
-    """Accuracy in per cent against actions, one panel per (title, curves), with a line at the goal. `across` says what
-    actions are counted in.
+def draw_curves(panels: Sequence[tuple[str, Sequence[Curve]]], across: str, goal: float | None = None) -> Figure:
+    """Accuracy in per cent against actions, one panel per (title, curves), with a line at the goal, where there is one.
+    `across` says what actions are counted in.
     """
     names = [*dict.fromkeys(curve.name for _, curves in panels for curve in curves)]
     with look():
         figure = Figure(figsize=(3.5 * len(panels), 3.0), layout="constrained")
         for place, (title, curves) in enumerate(panels):
             axis = figure.add_subplot(1, len(panels), place + 1)
-            axis.axhline(100 * goal, color=FRAME, linewidth=0.8, zorder=0)
+            if goal is not None:
+                axis.axhline(100 * goal, color=FRAME, linewidth=0.8, zorder=0)
             for curve in curves:
                 which = names.index(curve.name)
                 axis.plot(
