@@ -187,11 +187,11 @@ def trust() -> str:
     return "\n".join(lines)
 
 
-def shown(name: str) -> str:
-    """What a script in docs found, as it prints it."""
+def shown(name: str, part: str = "table") -> str:
+    """What a script in docs found, as it prints it, or a part of that."""
     found = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
     sys.path.append(str(ROOT / "docs"))
-    return str(importlib.import_module(name).table(pd.DataFrame(found["rows"])))
+    return str(getattr(importlib.import_module(name), part)(pd.DataFrame(found["rows"])))
 
 
 TABLES = {
@@ -209,6 +209,9 @@ TABLES = {
     "lines": trust,
     "clipart": lambda: shown("clipart"),
     "counting": lambda: shown("counting"),
+    "backbones": lambda: shown("backbones"),
+    "candidates": lambda: shown("candidates"),
+    "brief": lambda: shown("candidates", "brief"),
     "robot": lambda: shown("robot"),
     "continue": lambda: continuing.markdown(ROOT / "results/continue.json"),
 }

@@ -17,7 +17,6 @@ from newfound.discovery.rehearsal import (
     count_hidden,
     expect_of,
     plain_way,
-    read_description,
     rehearse,
     rehearse_known,
     settle,
@@ -28,7 +27,7 @@ from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
 from newfound.functional.counting import Errors, Sweep, sweep
-from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way, choose
+from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way, choose, read_description, thin
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE, LITES, trunk
@@ -96,6 +95,39 @@ def test_what_is_trained_is_tried_as_find_trains_it(encoder, quick, monkeypatch)
     trained = [trial for trial in found.trials if trial.way.method == encoder.default_method]
     assert [trial.way.reading for trial in trained] == [KMEANS, DISCRIMINANT]
     assert all(len(trial.scores) == 1 and trial.scores[0] > 0.5 for trial in trained)
+
+
+def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, monkeypatch):
+    stage, taught = Stage.of(embedded("thinned", range(6)), encoder), []
+    (hiding,) = stage.hidings("choose", 1, 0)
+
+    def watch(learner, data, *rest, **how):
+        taught.append(data.labels.tolist())
+        return train(learner, data, *rest, **how)
+
+    train = rehearsal.train
+    monkeypatch.setattr(rehearsal, "train", watch)
+    monkeypatch.setattr(rehearsal, "TAUGHT", 9)
+    told, pile = stage.trained(hiding, 3.0, encoder.default_method, 0)
+    assert (len(told), len(pile)) == (len(hiding.labelled), len(hiding.pile))
+    few = thin(hiding, 9, 0, "taught")
+    assert taught == [[*few.labels.tolist(), *[-1] * len(few.pile)]]
+    assert stage.score(hiding, told, pile, KMEANS, 0) > 0.5
+
+
+def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypatch):
+    stage, seen = Stage.of(embedded("dear", range(8)), encoder), []
+
+    def watch(hiding, *rest):
+        seen.append(hiding.pile.tolist())
+        return stage.latents(hiding, 3.0)
+
+    monkeypatch.setattr(Stage, "trained", lambda self, *rest: watch(*rest))
+    monkeypatch.setattr(rehearsal, "DEAR", 2)
+    found = rehearsal._report(stage, Way(LITE, 3.0, encoder.default_method, KMEANS), 0, mixed=True)
+    wanted = [stage.hidings(f"report {part}", 2, 0, part=part) for part in (1, 2)]
+    assert seen == [hiding.pile.tolist() for some in wanted for hiding in some]
+    assert found is not None
 
 
 def test_expectations_come_from_other_hidings_than_the_choice(encoder, quick):

@@ -25,6 +25,7 @@ from newfound.functional.metrics import (
     scatter,
     scores,
     silhouette,
+    silhouettes,
     task_agnostic,
     task_aware,
 )
@@ -389,6 +390,18 @@ def test_silhouette_of_many_images_is_that_of_a_sample_which_the_seed_decides():
     assert silhouette(features, labels, rows=600) == pytest.approx(whole)
     assert sampled == pytest.approx(whole, abs=0.05)
     assert sampled == silhouette(features, labels, rows=300) != silhouette(features, labels, rows=300, seed=1)
+
+
+def test_several_divisions_of_the_same_images_are_each_measured_as_if_alone():
+    features, labels = some_features(n=90)
+    several = [labels, labels.flip(0), torch.zeros_like(labels), torch.arange(90) // 2]
+    alone = [silhouette(features, some, rows=60, seed=3) for some in several]
+    assert silhouettes(features, several, rows=60, seed=3) == alone
+    assert len({*alone}) == 4
+
+
+def test_images_all_in_one_place_have_a_silhouette_of_0():
+    assert silhouette(torch.full((6, 2), 0.1), torch.arange(6) % 2) == 0
 
 
 def test_silhouette_is_1_far_apart_and_below_0_when_labels_are_swapped():

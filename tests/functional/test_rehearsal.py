@@ -22,6 +22,7 @@ from newfound.functional.rehearsal import (
     hide,
     tabulate,
     tell_nothing,
+    thin,
 )
 from newfound.types import generator
 
@@ -59,6 +60,24 @@ def test_a_hiding_tells_nothing_of_hidden_classes_and_shares_no_image(sizes, mix
     for rows, numbers in ((found.labelled, found.labels), (found.pile, found.truth)):  # numbers are those of classes
         pairs = set(zip(y[rows].tolist(), numbers.tolist(), strict=True))
         assert len({old for old, _ in pairs}) == len({new for _, new in pairs}) == len(pairs)
+
+
+def test_a_thinner_hiding_has_fewer_images_of_the_same_and_one_of_each_kept_class():
+    found = hide(labels(*(30,) * 12), 0)
+    few = thin(found, 4, 1)
+    assert len(few.pile) == 4
+    assert found.known <= len(few.labelled) < found.known + 4
+    assert few.labels.unique().tolist() == [*range(found.known)]
+    of_told, of_pile = (dict(zip(*map(torch.Tensor.tolist, some), strict=True)) for some in (found[:2], found[2:4]))
+    assert [of_told[row] for row in few.labelled.tolist()] == few.labels.tolist()
+    assert [of_pile[row] for row in few.pile.tolist()] == few.truth.tolist()
+    assert thin(found, 4, 1).pile.tolist() == few.pile.tolist() != thin(found, 4, 2).pile.tolist()
+
+
+def test_a_hiding_of_few_images_is_not_thinned():
+    found = hide(labels(*(30,) * 12), 0)
+    for mine, theirs in zip(thin(found, 400, 1), found, strict=True):
+        assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs))
 
 
 def test_hidings_are_a_function_of_their_key():

@@ -14,10 +14,10 @@ from newfound.discovery.edits import Classes
 from newfound.discovery.find import DOUBTFUL, EXEMPLARS
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain
-from newfound.discovery.rehearsal import read_description
 from newfound.discovery.summary import explain_gaps
 from newfound.discovery.tables import find_nearest_known, measure, tabulate_assignments, tabulate_classes
 from newfound.errors import counted
+from newfound.functional.rehearsal import read_description
 from newfound.report import page as report
 from newfound.report.maps import flatten
 

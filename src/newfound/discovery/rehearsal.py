@@ -39,14 +39,15 @@ from newfound.functional.rehearsal import (
     Trial,
     Way,
     choose,
+    describe,
     expect,
     hide,
-    tabulate,
     tell_nothing,
+    thin,
 )
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained, Statistics
-from newfound.training.loop import Learner
+from newfound.training.loop import Learner, survey
 from newfound.training.train import train
 from newfound.types import generator, seeded
 
@@ -56,7 +57,12 @@ HIDINGS, DEAR = 10, 3
 """How often classes are hidden to choose, and on how many of these what is trained is tried."""
 
 REPORTED = 5
-"""How often they are hidden, otherwise, to say what is to be expected: all of them, and half of them."""
+"""How often they are hidden, otherwise, to say what is to be expected, all of them and half of them; where that takes
+training, `DEAR` times each.
+"""
+
+TAUGHT = 400
+"""Images of either kind that are trained on, at most; all are read. Training costs most; decision 13."""
 
 COUNTED, TIMES = 5, 3
 """How often they are hidden to see how counting errs, and how many times as many classes as there are it may find."""
@@ -68,9 +74,6 @@ it is known less well than in earnest, and more would seem better than it is.
 
 TRIED = (KMEANS, DISCRIMINANT)
 """How clusters may be read off. Mean shift alone never did better than with discriminants after it; decision 13."""
-
-BEGUN, TAKEN = "Rehearsal on", "  ← taken"
-"""How its table begins, and what marks the line that was taken."""
 
 MAIN, SAMPLE = 256, 3000
 """Directions that hold nearly all of features, and images that they are taken from: quicker to turn and whiten."""
@@ -132,16 +135,21 @@ class Stage:
         names = tuple(map(str, range(hiding.known)))
         bare = Model(adapter, self.encoder.size, 3, names, pretrained=Pretrained(self.encoder.backbone, statistics))
         model = add_head(bare, adapter, statistics)
-        rows = torch.cat([hiding.labelled, hiding.pile])
-        labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
-        problem = state_problem(model, hiding.hidden, True, len(rows), mixed=True)
+        taught = self._data(thin(hiding, TAUGHT, seed, "taught"))
+        problem = state_problem(model, hiding.hidden, True, len(taught), mixed=True)
         with seeded(seed, "method"):
             built = methods.parse(method).build(problem, model)
         training = plan_training(Run(method=method), self.images)
         learner = Learner(adapter, built, training.trains)
-        data = FeatureDataset(self.images.records, labels, self.images.places[rows])
-        after = train(learner, data, training, seed, device=self.encoder.device).after
+        train(learner, taught, training, seed, device=self.encoder.device)
+        after = survey(adapter, self._data(hiding))
         return after.labelled, after.unlabelled
+
+    def _data(self, hiding: Hiding) -> FeatureDataset:
+        """The images of a hiding, as they are trained on."""
+        rows = torch.cat([hiding.labelled, hiding.pile])
+        labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
+        return FeatureDataset(self.images.records, labels, self.images.places[rows])
 
     @staticmethod
     def score(
@@ -222,9 +230,9 @@ def _try(
 
 def _report(stage: Stage, way: Way, seed: int, *, mixed: bool) -> Expected | None:
     """What a way gives on other hidings than it was chosen on, of all the known classes and of half of them."""
-    scores, classes = [], []
+    scores, classes, number = [], [], REPORTED if way.method == "kmeans" else DEAR
     for part in (1, 2):
-        for hiding in stage.hidings(f"report {part}", REPORTED, seed, mixed=mixed, part=part):
+        for hiding in stage.hidings(f"report {part}", number, seed, mixed=mixed, part=part):
             if way.method == "kmeans":
                 told, pile = stage.latents(hiding, way.shrink)
             else:
@@ -326,22 +334,3 @@ def expect_of(found: Rehearsal, way: Way, *, mixed: bool) -> Expected | None:
     if tried is None or not (mixed or found.apart):
         return None
     return expect(tried.scores, [found.known if mixed else found.hidden] * len(tried.scores))
-
-
-def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
-    """The table of a rehearsal, a line each."""
-    lines = [f"{BEGUN} {found.hidden} of {found.known} known classes at a time, hidden (mean accuracy, %)"]
-    rows = tabulate(found, taken, mixed=mixed)
-    return lines + [f"{100 * mean:5.1f}  {way}{TAKEN if mine else ''}" for way, mean, mine in rows]
-
-
-def read_description(text: str) -> tuple[str, list[tuple[str, float, bool]]]:
-    """What `describe` said of a rehearsal, as the facts of a run keep it: where it was, and a row for each way. Nothing
-    where there was none.
-    """
-    if not text.startswith(BEGUN):
-        return "", []
-    where, *lines = text.split("; ")
-    pairs = [line.strip().split("  ", 1) for line in lines]
-    rows = [(pair[1].removesuffix(TAKEN), float(pair[0]) / 100, pair[1].endswith(TAKEN)) for pair in pairs]
-    return where, rows

@@ -12,7 +12,7 @@ from torch import Tensor
 from newfound import types
 from newfound.functional.cluster import kmeans
 from newfound.functional.geometry import distances
-from newfound.functional.metrics import accuracy, silhouette
+from newfound.functional.metrics import accuracy, silhouettes
 
 Criterion = Literal["pairs", "accuracy", "silhouette", "dtc", "rehearsed"]
 """What may decide: one of three curves, DTC's rule between the last two, or all three by how they erred before."""
@@ -150,7 +150,7 @@ def sweep(
         raise ValueError(f"found {len(unlabelled)} unlabelled images: counting classes needs at least 4")
     runs = [*_cluster_all(x, numbers, starts, seed, progress)]
     scale = np.log(numbers)
-    heights = np.array([silhouette(x, first, rows=rows // 2, seed=seed) for first, *_ in runs])
+    heights = np.array(silhouettes(x, [first for first, *_ in runs], rows=rows // 2, seed=seed))
     tops: dict[Criterion, float] = {"silhouette": top(scale, heights)}
     pairs = right = np.full(len(numbers), math.nan)
     error = _plateau(scale, heights)

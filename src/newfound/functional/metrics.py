@@ -3,6 +3,8 @@
 Four functions look at known and novel classes together, and there known classes count from 0 and novel ones follow:
 `task_agnostic`, `task_aware`, `group_accuracy` and `gcd_accuracy`. `forgetting` and `forward_transfer` look at several
 steps, each of which adds classes. `silhouette` and `scatter` ask how far apart classes lie in features.
+
+Long, for whoever looks for a measure finds it here.
 """
 
 import math
@@ -13,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from newfound.functional.geometry import means
 from newfound.types import generator
@@ -266,15 +269,32 @@ def silhouette(
     in its class counts 0. Of more than `rows` images a sample is taken, the same for the same seed, and distances are
     those within it. One class alone has none to be apart from: 0.
     """
-    _some(labels)
-    if len(labels) > rows:
-        sample = torch.randperm(len(labels), generator=generator(seed, "silhouette"))[:rows]
-        features, labels = features[sample.to(features.device)], labels[sample.to(labels.device)]
-    if not 2 <= len(labels.unique()) < len(labels):
-        return 0.0
-    from sklearn.metrics import silhouette_score  # here, for it takes a second to load and few runs need it
+    return silhouettes(features, [labels], rows=rows, seed=seed)[0]
 
-    return float(silhouette_score(features.detach().cpu().double().numpy(), labels.cpu().numpy()))
+
+def silhouettes(
+    features: Float[Tensor, "n dim"], several: Sequence[Int[Tensor, " n"]], *, rows: int = ROWS, seed: int = 0
+) -> list[float]:
+    """`silhouette` of several ways to divide the same images, whose distances are taken once."""
+    _some(several[0])
+    x, divided = features.detach().cpu().double(), [labels.cpu() for labels in several]
+    if len(x) > rows:
+        sample = torch.randperm(len(x), generator=generator(seed, "silhouette"))[:rows]
+        x, divided = x[sample], [labels[sample] for labels in divided]
+    away = torch.cdist(x - x.mean(0), x - x.mean(0)).fill_diagonal_(0)
+    return [_stand_apart(away, labels) for labels in divided]
+
+
+def _stand_apart(away: Float[Tensor, "n n"], labels: Int[Tensor, " n"]) -> float:
+    """The silhouette of images that lie so far from one another."""
+    classes, place, sizes = labels.unique(return_inverse=True, return_counts=True)
+    if not 2 <= len(classes) < len(labels):
+        return 0.0
+    total, own = away @ one_hot(place).double(), place[:, None]
+    a = total.gather(1, own)[:, 0] / (sizes[place] - 1).clamp(min=1)
+    b = (total / sizes).scatter(1, own, math.inf).amin(1)
+    values = ((b - a) / torch.maximum(a, b)).nan_to_num(0.0)  # images all in one place
+    return values.where(sizes[place] > 1, 0.0).mean().item()
 
 
 def scatter(features: Float[Tensor, "n dim"], labels: Int[Tensor, " n"]) -> float:

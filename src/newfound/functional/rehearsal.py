@@ -30,12 +30,14 @@ FALLS, WEIGHT = 0.1, 1.0
 DOUBT = 0.05
 """By how much an interval grows, to either side, for each e-fold that an accuracy is carried on to."""
 
-
 CLASSES, ROWS = 10, 1500
 """Classes that are hidden at a time, and images of either kind that take part, at most."""
 
 FEWEST, ENOUGH = 4, 4
 """Known classes below which nothing can be rehearsed, and images that each of them must have to count."""
+
+BEGUN, TAKEN = "Rehearsal on", "  ← taken"
+"""How its table begins, and what marks the line that was taken."""
 
 
 class Hiding(NamedTuple):
@@ -74,6 +76,18 @@ def hide(labels: Int[Tensor, " all"], *key: int | str, mixed: bool = True) -> Hi
     some = _some_of_each(number[told], ROWS)
     labelled = rows[told][some].sort().values
     return Hiding(labelled, place[labels[labelled]], pile, place[labels[pile]], len(kept), len(hidden))
+
+
+def thin(hiding: Hiding, most: int, *key: int | str) -> Hiding:
+    """The same with fewer images, a function of the key: at most about so many of either kind, one at least of each
+    kept class. The same where there are no more.
+    """
+    random = generator(*key)
+    told, pile = (torch.randperm(len(rows), generator=random) for rows in (hiding.labelled, hiding.pile))
+    told, pile = told[_some_of_each(hiding.labels[told], most)].sort().values, pile[:most].sort().values
+    return hiding._replace(
+        labelled=hiding.labelled[told], labels=hiding.labels[told], pile=hiding.pile[pile], truth=hiding.truth[pile]
+    )
 
 
 def _some_of_each(numbers: Int[Tensor, " n"], most: int) -> Int[Tensor, " some"]:
@@ -266,3 +280,22 @@ def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> list[tu
         for trials in (rehearsal.eyes, rehearsal.tried(mixed=mixed))
     )
     return [(trial.way.describe(), trial.mean, trial.way == taken) for trials in several for trial in trials]
+
+
+def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
+    """The table of a rehearsal, a line each."""
+    lines = [f"{BEGUN} {found.hidden} of {found.known} known classes at a time, hidden (mean accuracy, %)"]
+    rows = tabulate(found, taken, mixed=mixed)
+    return lines + [f"{100 * mean:5.1f}  {way}{TAKEN if mine else ''}" for way, mean, mine in rows]
+
+
+def read_description(text: str) -> tuple[str, list[tuple[str, float, bool]]]:
+    """What `describe` said of a rehearsal, as the facts of a run keep it: where it was, and a row for each way. Nothing
+    where there was none.
+    """
+    if not text.startswith(BEGUN):
+        return "", []
+    where, *lines = text.split("; ")
+    pairs = [line.strip().split("  ", 1) for line in lines]
+    rows = [(pair[1].removesuffix(TAKEN), float(pair[0]) / 100, pair[1].endswith(TAKEN)) for pair in pairs]
+    return where, rows
