@@ -5,9 +5,8 @@
 Four sets: all embedded drawings, Debian's clip art (its 1378 stars apart: see decision 12), CIFAR-10's test images, and
 Tux Paint's stamps, on which nothing was ever chosen. Of every fifth picture one copy is made: shifted, recompressed,
 resized, or all of these. Each set is put into an order by chance: bounds were chosen on the last 3000 pictures of it,
-1500 of which are shown again, and the first 1500 are reported. The next 1500 clips are reported too, and how many of
-their wrong pairs are "alike" to the eye: one picture, shifted or in another shade. What is in the results already is
-not measured again.
+1500 of which are shown again, and the first 1500 are reported. What is in the results already is not measured
+again.
 A pair is right where both come of one original, where the originals are equal to the pixel, or but for their size (no
 pixel of copies 64 wide differs by more than 16 of 256), and where they are one clip under one file name in two
 folders. Every other pair is counted as wrong, whatever it shows, and named in the results.
@@ -15,7 +14,6 @@ folders. Every other pair is counted as wrong, whatever it shows, and named in t
 
 import hashlib
 import io
-import itertools
 import json
 import sys
 from collections import Counter
@@ -54,7 +52,7 @@ MOST = 1500
 
 BOUNDS = ["SIDE", "NEIGHBOURS", "FAR", "REACH", "NUDGE", "ALL_OVER", "WORST", "FINE", "ENOUGH", "FINE_WORST", "PLAIN"]
 
-PARTS = {"tried": slice(-MOST, None), "reported": slice(MOST), "looked at": slice(MOST, 2 * MOST)}
+PARTS = {"tried": slice(-MOST, None), "reported": slice(MOST)}
 
 
 def shift(image, across, down):
@@ -162,12 +160,6 @@ class Part(NamedTuple):
         """Whether two pictures are one, drawn at another size: no pixel of the finer copies differs by much."""
         return (self.fine[a].int() - self.fine[b].int()).abs().max() <= 16
 
-    def alike(self, a, b):
-        """Whether they are one but for a shift and a shade: no blurred pixel differs by more than an eighth."""
-        x, y = (duplicates.blur(self.fine[row][None].float()) for row in (a, b))
-        shifts = itertools.product(range(-3, 4), repeat=2)
-        return any((x - y.roll(shift, (2, 3)))[..., 3:-3, 3:-3].abs().max() <= 32 for shift in shifts)
-
 
 def coarse_cosine(copies):
     """The rule before, of images in memory: the cosine of pixels at 16 × 16 about their mean."""
@@ -180,7 +172,7 @@ def coarse_cosine(copies):
 def measure(name, part, pairs, pictures):
     copies, _, _, sources, kinds, names = pictures
     original = {number: row for row, (number, _) in enumerate(sources) if not kinds[row]}
-    right, wrong, found, alike = 0, [], set(), 0
+    right, wrong, found = 0, [], set()
     for a, b in pairs.tolist():
         (one, same_one), (other, same_other) = sources[a], sources[b]
         if same_one == same_other or pictures.equal(original[one], original[other]):
@@ -188,7 +180,6 @@ def measure(name, part, pairs, pictures):
             found |= {a, b} if one == other else set()
         else:
             wrong.append(f"{names[one]} = {names[other]}")
-            alike += pictures.alike(original[one], original[other])
     plain = duplicates.contrast(duplicates.blur(copies.float())) < duplicates.PLAIN**2
     made = [row for row, kind in enumerate(kinds) if kind and not plain[row]]
     by_kind = Counter(kinds[row] for row in made)
@@ -202,7 +193,6 @@ def measure(name, part, pairs, pictures):
         "precision": round(right / max(len(pairs), 1), 4),
         "recall": round(sum(hits.values()) / len(made), 4),
         "recall by kind": {kind: round(hits[kind] / by_kind[kind], 3) for kind in COPIES},
-        "alike": alike,
         "wrong": sorted(set(wrong)),
     }
 
@@ -224,8 +214,6 @@ def under(bounds, pictures):
 
 def wanted(name, part, arm):
     """Arms are told apart on the clip art, whose series are the hardest; what is reported has the chosen one alone."""
-    if part == "looked at":
-        return (name, arm) == ("clip art", "chosen")
     if part == "tried":
         return arm == "chosen" or name == "clip art"
     return arm in ("chosen", BEFORE)
