@@ -16,6 +16,7 @@ from newfound.encoders import extraction
 from newfound.encoders.extraction import AUGMENTED, ahead, extract_features, key
 from newfound.errors import InputError
 from newfound.networks.pretrained import rebuilt, trunk
+from newfound.schema import DamagedError
 
 
 @pytest.fixture(scope="module")
@@ -213,9 +214,13 @@ def test_the_discovery_set_is_the_labelled_pictures_then_the_others_with_hidden_
 
 def test_a_damaged_trunk_is_refused(lite, folder):
     state = {name: tensor.clone() for name, tensor in lite.network.state_dict().items()}
-    state["conv_stem.weight"].fill_(float("nan"))
+    blind = rebuilt(lite.settings(), state)
+    blind.network.state_dict()["conv_stem.weight"].fill_(float("nan"))
     with pytest.raises(InputError, match="NaN or infinite"):
-        extract_features(list_images(folder, labelled=False), rebuilt(lite.settings(), state))
+        extract_features(list_images(folder, labelled=False), blind)
+    state["conv_stem.weight"].fill_(float("nan"))
+    with pytest.raises(DamagedError, match=r"conv_stem\.weight is NaN or infinite"):
+        rebuilt(lite.settings(), state)
 
 
 def test_threads_run_ahead_only_so_far_and_keep_the_order():

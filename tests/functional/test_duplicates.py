@@ -5,11 +5,12 @@ import io
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from newfound.data.datasets import load_doodles
 from newfound.functional import duplicates
-from newfound.functional.duplicates import coarse, confirm, find_pairs, group, show_same
+from newfound.functional.duplicates import coarse, confirm, difference, find_pairs, group, show_same
 from newfound.types import generator
 
 DRAWINGS = load_doodles("spare").pixels[::10]
@@ -114,3 +115,38 @@ def test_where_none_looks_like_another_there_is_no_pair():
     halves[0, :, :14], halves[1, :, 14:] = 255, 255
     assert find_pairs(halves).shape == (0, 2)
     assert find_pairs(halves[:1]).shape == (0, 2)
+
+
+def test_thin_lines_that_lie_between_pixels_are_the_same_lines(monkeypatch):
+    random = np.random.default_rng(3)
+    pages = np.full((20, 50, 50), 255, np.uint8)
+    for page in pages:
+        for row, column in random.integers(6, 42, (4, 2)):
+            page[row : row + 2, 6:44], page[6:44, column : column + 2] = 0, 0
+    small = [
+        torch.from_numpy(np.stack([np.asarray(Image.fromarray(page).resize((32, 32))) for page in some]))[:, None]
+        for some in (pages, [shift(page, 1, 1) for page in pages])
+    ]
+    assert show_same(*small).all()
+    assert not show_same(small[0][:-1], small[0][1:]).any()
+    monkeypatch.setattr(duplicates, "NUDGE", 0.0)
+    assert show_same(*small).float().mean() < 0.5
+
+
+def test_what_differs_is_what_least_squares_leave_or_a_nudge_at_most():
+    a, b = torch.rand(2, 5, 3, 9, 9, generator=generator("nudge")).unbind()
+    b = a + 0.05 * b
+    for row, left in enumerate(difference(a, b)):
+        m = F.pad((a[row] + b[row]) / 2, (1, 1, 1, 1), mode="replicate")
+        slopes = [(m[:, 1:-1, 2:] - m[:, 1:-1, :-2]) / 2, (m[:, 2:, 1:-1] - m[:, :-2, 1:-1]) / 2]
+        design = torch.stack([slope.flatten() for slope in slopes], 1)
+        moved = torch.linalg.lstsq(design, (a[row] - b[row]).flatten()[:, None]).solution
+        assert moved.abs().max() < duplicates.NUDGE
+        assert torch.allclose(left.flatten(), (a[row] - b[row]).flatten() - (design @ moved)[:, 0], atol=1e-4)
+    far = torch.linspace(0, 90, 9).expand(1, 1, 9, 9)
+    assert difference(far + 45, far)[0, 0, 4, 4].item() == pytest.approx(45 - duplicates.NUDGE * 90 / 8, abs=0.1)
+
+
+def test_nothing_to_confirm_is_nothing_confirmed():
+    nothing = torch.zeros(0, 3, 64, 64, dtype=torch.uint8)
+    assert confirm(nothing, nothing).shape == (0,)

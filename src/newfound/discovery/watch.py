@@ -2,6 +2,8 @@
 
 The tables in the state folder are the state: a line is on the disk before anybody hears of it, and whoever is killed
 goes on where they stopped (decision 18).
+
+Long, for what each table must hold stands beside what reads it.
 """
 
 import logging
