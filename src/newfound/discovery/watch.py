@@ -2,8 +2,6 @@
 
 The tables in the state folder are the state: a line is on the disk before anybody hears of it, and whoever is killed
 goes on where they stopped (decision 18).
-
-Long, for what each table must hold stands beside what reads it.
 """
 
 import logging
