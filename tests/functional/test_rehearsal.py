@@ -224,7 +224,7 @@ def test_ways_tell_nothing_where_none_does_better_than_lots():
 def test_the_table_shows_backbones_first_and_the_best_before():
     found = Rehearsal(8, 4, (Trial(PLAIN, (0.5,)),), (Trial(PLAIN, (0.4,)), Trial(SHIFTED, (0.6,))))
     assert tabulate(found, SHIFTED) == [
-        ("eye, k-means, shrunk by 3", 0.5, False),
+        ("first look: eye, k-means, shrunk by 3", 0.5, False),
         ("eye, mean-shift, shrunk by 3", 0.6, True),
         ("eye, k-means, shrunk by 3", 0.4, False),
     ]

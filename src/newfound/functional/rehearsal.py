@@ -36,8 +36,8 @@ CLASSES, ROWS = 10, 1500
 FEWEST, ENOUGH = 4, 4
 """Known classes below which nothing can be rehearsed, and images that each of them must have to count."""
 
-BEGUN, TAKEN = "Rehearsal on", "  ← taken"
-"""How its table begins, and what marks the line that was taken."""
+BEGUN, GLANCE, TAKEN = "Rehearsal on", "first look: ", "  ← taken"
+"""How its table begins, how the lines of backbones do, and what marks the line that was taken."""
 
 
 class Hiding(NamedTuple):
@@ -274,12 +274,15 @@ def tell_nothing(trials: Sequence[Trial], lots: Trial) -> bool:
 
 
 def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> list[tuple[str, float, bool]]:
-    """A row for each way, backbones first, the best before: what it is, its mean score, and whether it was taken."""
-    several = (
+    """A row for each way, the best before: what it is, its mean score, and whether it was taken. First come those of
+    the look through every backbone, which was at fewer images; what was taken is one of the others.
+    """
+    looked, tried = (
         sorted(trials, key=lambda trial: (-trial.mean, trial.way))
         for trials in (rehearsal.eyes, rehearsal.tried(mixed=mixed))
     )
-    return [(trial.way.describe(), trial.mean, trial.way == taken) for trials in several for trial in trials]
+    first = [(f"{GLANCE}{trial.way.describe()}", trial.mean, False) for trial in looked]
+    return first + [(trial.way.describe(), trial.mean, trial.way == taken) for trial in tried]
 
 
 def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
