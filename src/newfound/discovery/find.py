@@ -25,7 +25,7 @@ from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, probability
+from newfound.functional.calibration import Calibration, care, carry_on, leave_one_out, log_margin, probability
 from newfound.functional.duplicates import group
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -258,7 +258,7 @@ def judge_clusters(found: Found) -> Float[Tensor, " n"]:
     apart = leave_one_out(found.distances, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
     right = probability(log_margin(apart, clusters.assignment, alone), found.calibration.right)
-    return right * (1 - judge_no_cluster(found))
+    return right * care(judge_no_cluster(found))
 
 
 def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:
