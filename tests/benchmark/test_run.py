@@ -437,7 +437,9 @@ def test_the_split_of_the_field_is_the_default():
 
 
 def test_an_unknown_method_is_refused_with_those_that_exist_and_the_nearest():
-    with pytest.raises(InputError, match=r"no method called 'spacin'.*kmeans, .*anchored:apart\. Did you mean spacing\?"):
+    with pytest.raises(
+        InputError, match=r"no method called 'spacin'.*kmeans, .*anchored:apart\. Did you mean spacing\?"
+    ):
         run.names("two-stage", ["ncl+spacin"])
 
 
