@@ -401,6 +401,8 @@ def test_unsure_images_are_accepted_as_guessed_selected_ones_or_those_above_a_cu
     visit = Visit(browser, address)
     page, before = visit.page, Discovery.load(folder).classes
     visit.open("unsure")
+    expect(page.get_by_text("These are of no class yet")).to_be_visible()
+    expect(page.get_by_text("One kind in this class?")).to_be_hidden()
     waiting = page.evaluate("import('/page/store.js').then(({store}) => [store.rows, store.confidence])")
     rows, sure = waiting
     assert len(rows) > 4

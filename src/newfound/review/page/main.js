@@ -115,6 +115,8 @@ function header() {
   $("#about").textContent = tellAbout(here);
   $("#title").classList.toggle("long", shown.length > 18);
   $("#rename").hidden = !isClass();
+  $("#hint span").hidden = isMixed(); // what can be done with a class cannot be done with images of none
+  $("#hint span + span").hidden = !isMixed();
   $("#grid").setAttribute("aria-label", `Images of ${shown}`);
   document.title = `${shown} – newfound review`;
   for (const button of $("#class-tools").children) {
