@@ -138,20 +138,32 @@ def test_the_report_counts_outliers_and_shows_none_as_typical(found):
     assert not outliers & {exemplar.name for one in shown.classes for exemplar in one.exemplars}
 
 
-def test_doodles_fit_a_model_of_clip_art_less_than_clip_art_does_and_hardly_any_of_that_is_called_an_outlier(tmp_path):
+def write_clip_art(place, kinds, each, largest, part_of):
+    """So many of Debian's pictures of each kind, below the folder of the part that one of a kind and number is of."""
     source = Path("/usr/share/openclipart/png")
     need(source.is_dir(), "Debian's openclipart-png is not installed")
-    for kind in ROADS + LIVING:
-        files = [file for file in sorted((source / kind).rglob("*.png")) if file.stat().st_size < 100_000]
-        for number, file in enumerate(files[:: max(1, len(files) // 22)][:22]):
-            part = "later" if number % 11 == 0 else "known" if kind in LIVING + ROADS[:2] and number % 2 else "pile"
-            copy = tmp_path / part / Path(kind).name / file.name
+    for kind in kinds:
+        files = [file for file in sorted((source / kind).rglob("*.png")) if file.stat().st_size < largest]
+        for number, file in enumerate(files[:: max(1, len(files) // each)][:each]):
+            copy = place / part_of(kind, number) / Path(kind).name / file.name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(file.read_bytes())
+
+
+def write_some_doodles(place, step):
+    """One in so many of the spare drawings, as files."""
     drawn = load_doodles("spare")
-    (tmp_path / "doodles").mkdir()
-    for row in range(0, len(drawn), 20):
-        Image.fromarray(drawn.pixels[row, 0].numpy()).resize((112, 112)).save(tmp_path / "doodles" / f"{row}.png")
+    place.mkdir()
+    for row in range(0, len(drawn), step):
+        Image.fromarray(drawn.pixels[row, 0].numpy()).resize((112, 112)).save(place / f"{row}.png")
+
+
+def test_doodles_fit_a_model_of_clip_art_less_than_clip_art_does_and_hardly_any_of_that_is_called_an_outlier(tmp_path):
+    def part_of(kind, number):
+        return "later" if number % 11 == 0 else "known" if kind in LIVING + ROADS[:2] and number % 2 else "pile"
+
+    write_clip_art(tmp_path, ROADS + LIVING, 22, 100_000, part_of)
+    write_some_doodles(tmp_path / "doodles", 20)
     stage = StageOne(backbone="efficientnet-lite0", size=96)
     run = discover(
         known=tmp_path / "known", unlabelled=tmp_path / "pile", classes=2, stage=stage, run=Run(method="kmeans")
@@ -169,18 +181,8 @@ KINDS = (*ROADS, *LIVING, "food/desserts", "people/clothing", "transportation/ve
 
 
 def test_a_classifier_of_clip_art_names_no_doodle_and_would_if_nothing_were_of_no_class(tmp_path):
-    source = Path("/usr/share/openclipart/png")
-    need(source.is_dir(), "Debian's openclipart-png is not installed")
-    for kind in KINDS:
-        files = [file for file in sorted((source / kind).rglob("*.png")) if file.stat().st_size < 60_000]
-        for number, file in enumerate(files[:: max(1, len(files) // 24)][:24]):
-            copy = tmp_path / ("later" if number % 6 == 0 else "known") / Path(kind).name / file.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(file.read_bytes())
-    drawn = load_doodles("spare")
-    (tmp_path / "doodles").mkdir()
-    for row in range(0, len(drawn), 10):
-        Image.fromarray(drawn.pixels[row, 0].numpy()).resize((112, 112)).save(tmp_path / "doodles" / f"{row}.png")
+    write_clip_art(tmp_path, KINDS, 24, 60_000, lambda kind, number: "later" if number % 6 == 0 else "known")
+    write_some_doodles(tmp_path / "doodles", 10)
     model = pretrain(tmp_path / "known", stage=StageOne(backbone="efficientnet-lite0", size=96, rehearse="no"))
     never = replace(model, calibration=model.calibration._replace(outlier=NEVER))
     (doodles, later), (named, before) = (

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from newfound.functional.schedules import cosine, linear, one_cycle, ramp, steps, warm_cosine
+from newfound.functional.schedules import catch_up, cosine, linear, one_cycle, ramp, steps, warm_cosine
 from newfound.types import Now
 
 shares = st.floats(0, 1)
@@ -58,6 +58,15 @@ def test_linear_goes_on_a_line_and_stays(epoch, value):
 
 def test_linear_without_length_is_at_its_end():
     assert linear(0.0, 0.0, 0.07, 0.04) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(
+    ("steps", "weight"), [(300 * 195, 0.01), (600 * 195, 0.01), (300 * 39, 0.05), (20 * 100, 0.2925), (50, 1.0)]
+)
+def test_a_weight_catches_up_in_a_run_that_is_shorter_than_the_published_one_and_never_exceeds_that_of_labels(
+    steps, weight
+):
+    assert catch_up(0.01, 300 * 195, steps) == pytest.approx(weight)
 
 
 @pytest.mark.parametrize("total", [10, 200])

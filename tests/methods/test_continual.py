@@ -14,7 +14,7 @@ from newfound.functional.losses import feature_distillation
 from newfound.methods import METHODS, parse
 from newfound.methods.anchored import place_anchors
 from newfound.methods.ncdwf import invert
-from newfound.methods.widened import Widened, pull
+from newfound.methods.widened import Widened
 from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, Survey, generator, seeded
@@ -115,16 +115,6 @@ def test_the_losses_of_frost_equal_the_loop():
     assert labels.tolist() == [label for label in range(KNOWN) for _ in range(20)]
     surprise = -sum(method.heads.joint(z).log_softmax(0)[y].item() for z, y in zip(drawn, labels, strict=True))
     assert losses["replay"].item() == pytest.approx(surprise / len(drawn), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("epochs", "steps", "weight"),
-    [(300, 195, 0.01), (600, 195, 0.01), (300, 39, 0.05), (20, 100, 0.2925), (10, 5, 1.0)],
-)
-def test_the_weight_of_self_training_is_the_published_one_in_a_run_of_that_length_and_more_in_a_shorter_one(
-    epochs, steps, weight
-):
-    assert pull(Now(seed=0, epoch=0, epochs=epochs, step=0, steps=steps), 300 * 195) == pytest.approx(weight)
 
 
 @pytest.mark.parametrize(("known", "length"), [(10, 300 * 195), (11, 300 * 39)])

@@ -181,12 +181,12 @@ def learns_on(results: Results, name: str) -> Claim:
     if table is None:
         return Claim(text, "not tested", "not run", "newfound benchmark continual")
     setting, scores = table["setting"], continual_tables.flat(table).set_index("seed")
-    row_of = ours_on(setting)
-    ours = scores[scores["method"] == row_of]
-    command = next((row["command"] for row in table["rows"] if row["method"] == row_of), "newfound benchmark continual")
+    method = ours_on(setting)
+    ours = scores[scores["method"] == method]
+    command = next((row["command"] for row in table["rows"] if row["method"] == method), "newfound benchmark continual")
     command = command.partition(" --methods")[0]
     share = setting["classes"][0] / sum(setting["classes"])
-    idle = pd.Series({r["seed"]: 100 * share * r["groups"][0][0] for r in table["rows"] if r["method"] == row_of})
+    idle = pd.Series({r["seed"]: 100 * share * r["groups"][0][0] for r in table["rows"] if r["method"] == method})
     lower, upper = (scores[scores["method"] == other]["all"] for other in (LOWER, UPPER))
     gains = [(ours["all"] - other).dropna() for other in (idle, lower)]
     figure = f"all classes {ours['all'].mean():.1f}, {interval(gains[0], 1)} over never learning"

@@ -27,6 +27,17 @@ def linear(progress: float, length: float, start: float, end: float) -> float:
     return start + (end - start) * _share(progress, length)
 
 
+def catch_up(weight: float, published: int, steps: int) -> float:
+    """The weight that adds up to as much over a run of so many steps as the one given does over the published ones.
+
+        min(1, weight · max(1, published / steps))
+
+    A term that is weighed lightly because its authors train for long, such as self-training at 0.01, never begins in a
+    short run (decision 19). 1 is the weight of labelled images; a run that is longer keeps the published weight.
+    """
+    return min(1.0, weight * max(1.0, published / steps))
+
+
 def one_cycle(progress: float, warm: float = 0.25, start: float = 0.04, end: float = 1e-5) -> float:
     """Rise on a line from `start` to 1 over the first `warm` of the run, then fall on a line to `end`.
 

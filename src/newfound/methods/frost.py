@@ -4,7 +4,7 @@ Class-incremental Novel Class Discovery, ECCV 2022 (FRoST).
 Where paper and code differ, the code: consistency is asked of the novel head alone, and latents are distilled as one
 direction of the whole batch. Their `test` reads the heads of both kinds concatenated, whatever was asked for (its
 condition is always true); here the joint head is read, as the paper says. In a run shorter than the published one the
-joint head learns novel classes with more weight (`widened.pull`); in one of 300 epochs all is as published.
+joint head learns novel classes with more weight (`catch_up`); in one of 300 epochs all is as published.
 """
 
 from functools import partial

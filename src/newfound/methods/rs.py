@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from newfound.functional import pseudo
 from newfound.functional.losses import cross_entropy
-from newfound.functional.schedules import ramp, steps
+from newfound.functional.schedules import catch_up, ramp, steps
 from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
-from newfound.methods.widened import pull
 from newfound.networks.heads import widen
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
@@ -33,7 +32,7 @@ class Incremental(Method):
         L = L_RS + w(t) · CE(h_l(z), C_l + argmax h_u(z)) over unlabelled images
 
     w grows to 0.05 as fast as the weight of consistency does, in a run of the published length; in a shorter one it is
-    more (`pull`). As the authors read it: where any class may be meant
+    more (`catch_up`). As the authors read it: where any class may be meant
     scores are those of h_l, the head that this variant is for; images known to be of novel classes are told by h_u, as
     in RS.
     """
@@ -47,7 +46,8 @@ class Incremental(Method):
         """Those of RS, and `self-training`."""
         u = unlabelled_rows(batch, self.problem)
         every, novel = self.scores(latents[0].z[u])
-        weight = ramp(now.progress, self.pairs.ramp[0], pull(now, PUBLISHED, self.weight))
+        top = catch_up(self.weight, PUBLISHED, now.epochs * now.steps)
+        weight = ramp(now.progress, self.pairs.ramp[0], top)
         training = weight * cross_entropy(every, self.problem.known + novel.argmax(1))
         return self.pairs(latents, batch, now) | {"self-training": training}
 

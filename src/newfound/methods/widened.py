@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from newfound.functional.losses import cross_entropy
 from newfound.functional.pseudo import ranking_statistics
-from newfound.functional.schedules import ramp
+from newfound.functional.schedules import catch_up, ramp
 from newfound.methods.base import Method
 from newfound.methods.pairwise import Heads
 from newfound.networks.heads import widen
@@ -22,9 +22,9 @@ class Widened(nn.Module):
 
     h_u is the novel head, h the head over all classes: the known rows are the old head's, the novel ones start as
     AutoNovel's do (`widen`). Images are alike where their five strongest features are the same. β is 0.01, Roy et
-    al.'s, in a run of their length, and more in a shorter one (`pull`); w(t) ramps up over T to w_max, which are theirs
-    for CIFAR-10 (few known classes) or CIFAR-100. Unlabelled images are taken to be of novel classes, as the protocol
-    has it, also where some may not be.
+    al.'s, in a run of their length, and more in a shorter one (`catch_up`); w(t) ramps up over T to w_max, which are
+    theirs for CIFAR-10 (few known classes) or CIFAR-100. Unlabelled images are taken to be of novel classes, as the
+    protocol has it, also where some may not be.
     """
 
     def __init__(self, problem: Problem, head: nn.Linear | None):
@@ -53,22 +53,12 @@ class Widened(nn.Module):
         u, (length, top) = unlabelled, self.ramp
         alike = ranking_statistics(z[u].detach())
         losses = self.novel(z[u], other[u], labels[u], alike, ramp(now.progress, length, top))
-        guess, weight = self.problem.known + self.novel.logits(z[u]).argmax(1), pull(now, self.published)
+        guess = self.problem.known + self.novel.logits(z[u]).argmax(1)
+        weight = catch_up(WEIGHT, self.published, now.epochs * now.steps)
         losses["self-training"] = ramp(now.progress, length, weight) * cross_entropy(self.joint(z[u]), guess)
         if self.problem.labelled:
             losses["cross-entropy"] = cross_entropy(self.joint(z[~u]), labels[~u])
         return losses
-
-
-def pull(now: Now, published: int, weight: float = 0.01) -> float:
-    """The weight of self-training that over a run of any length adds up to what it does over the published one.
-
-        β = min(1, `weight` · published steps / steps of this run),   and `weight` in one that is longer
-
-    With the published weight, 0.01, the joint head of a short run never begins to name novel classes: 400 steps are
-    what the authors' run has done after two of its 300 epochs (decision 19). 1 is the weight of labelled images.
-    """
-    return min(1.0, weight * max(1.0, published / (now.epochs * now.steps)))
 
 
 class WidenedMethod(Method):
@@ -90,6 +80,9 @@ class WidenedMethod(Method):
         """The widened head."""
         return self.heads.joint
 
+
+WEIGHT = 0.01
+"""Of self-training, Roy et al.'s."""
 
 FEW = 10
 """Known classes up to which the authors' values for CIFAR-10 are taken."""
