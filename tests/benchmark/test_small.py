@@ -11,6 +11,8 @@ import torch
 
 from newfound.benchmark import evidence, small
 from newfound.benchmark.published import TABLES
+from newfound.benchmark.rows import WHITENED
+from newfound.benchmark.run import Table
 from newfound.data.datasets import load_doodles
 from newfound.data.splits import split_by_class
 from newfound.discovery.scoring import PIXELS
@@ -135,6 +137,30 @@ def test_differences_are_taken_seed_by_seed():
     found = evidence.differences({"rows": rows}, "a", "b")
     assert found["accuracy"].tolist() == pytest.approx([10, 20])
     assert found["nmi"].tolist() == pytest.approx([0.1, 0.2])
+
+
+def test_tables_of_cifar_are_read_as_the_product_reads_and_a_row_without_that_reading_does_not_count(
+    tmp_path, monkeypatch
+):
+    made = Table("two-stage", "cifar10", "5-5", "cpu")
+    part = evidence.Part(made.name, ("kmeans", "spacing", "uno"), (0,), made)
+    monkeypatch.setattr(evidence, "PARTS", {made.name: part})
+
+    def row(method, **readings):
+        return {"method": method, "seed": 0, "train": {name: {"accuracy": a, "nmi": a} for name, a in readings.items()}}
+
+    rows = [
+        row("kmeans", **{"unit k-means": 0.9, WHITENED: 0.5}),
+        row("spacing", **{"unit k-means": 0.1, WHITENED: 0.75}),
+        row("uno", **{"unit k-means": 0.8}),
+    ]
+    (tmp_path / f"{made.name}.json").write_text(json.dumps({"setting": {}, "rows": rows}))
+    assert evidence.overview(tmp_path).endswith("|  | 50.0 / 0.500 | 75.0 / 0.750 |  |  | 1 |")
+    shown = evidence.large_tables(tmp_path)
+    assert "75.0 / 0.750 (1)" in shown
+    assert "| UNO | not run |" in shown
+    assert "| +25.0 | +0.250 | 1 |" in evidence.verdicts(tmp_path)
+    assert "UNO" not in evidence.verdicts(tmp_path)
 
 
 def test_the_truth_of_unlabelled_images_does_not_reach_training():

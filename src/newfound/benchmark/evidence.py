@@ -25,9 +25,9 @@ log = logging.getLogger("newfound")
 READING = "unit k-means"
 """Of small sets, whose latents the product has whitened."""
 OURS, CONTROL = "spacing", "spacing:unanchored"
-LARGE = ("kmeans", "pairs+spacing", OURS, CONTROL, "uno", "dtc")
+LARGE = ("kmeans", "pairs+spacing", OURS, CONTROL, "uno", "uno+spacing", "dtc")
 """Rows of the tables on CIFAR."""
-FEW = (PIXELS, "kmeans", OURS, CONTROL, "uno", "pairs", "pairs+spacing")
+FEW = (PIXELS, "kmeans", OURS, CONTROL, "uno", "uno+spacing", "pairs", "pairs+spacing")
 PRESETS = ("aligned", "paper", "author", "dcn")
 SMALL = (*FEW, *(f"pairs+spacing:{preset}" for preset in PRESETS))
 """Rows of small sets."""

@@ -26,6 +26,7 @@ TITLES = {
     "spacing": "spacing (the default)",
     "spacing:unanchored": "spacing without anchors",
     "uno": "UNO",
+    "uno+spacing": "UNO + spacing",
     "dtc": "DTC",
     "pairs": "pairs alone",
     "pairs+spacing": "pairs + spacing",
