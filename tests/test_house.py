@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import newfound
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "newfound"
 
@@ -53,6 +55,12 @@ def test_images_are_opened_by_format_never_by_what_a_file_says_it_is():
     for path in sorted(SOURCE.rglob("*.py")):
         for call in re.findall(r"Image\.open\((.*)", path.read_text(encoding="utf-8")):
             assert "formats=" in call, f"{path}: {call}"
+
+
+def test_type_checkers_are_told_of_every_public_name_where_it_is_really_loaded_from():
+    (late,) = [part for part in ast.parse(read("src/newfound/__init__.py")).body if isinstance(part, ast.If)]
+    told = {part.names[0].asname: part.module for part in late.body if isinstance(part, ast.ImportFrom)}
+    assert told == newfound._PUBLIC
 
 
 def test_the_layers_that_are_drawn_are_those_that_are_enforced():

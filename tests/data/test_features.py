@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -312,6 +313,13 @@ def test_a_damaged_store_is_made_anew_with_a_line_in_the_log(store, tmp_path, da
     some = records(2, "again")
     again.add(keys("a", "b"), some)
     assert torch.equal(Store(tmp_path / "store", views=2, dim=3).open().float(), some)
+
+
+def test_a_store_that_is_made_anew_has_its_files_all_the_time_for_others_read_it_unasked(store, tmp_path, monkeypatch):
+    store.add(keys("a", "b"), records(2))
+    damage_record(tmp_path / "store")
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: pytest.fail(f"{path.name} was away"))
+    assert Store(tmp_path / "store", views=2, dim=3).places(keys("a")).tolist() == [-1]
 
 
 def test_who_has_an_older_look_at_a_store_that_was_made_anew_looks_again(store, tmp_path, caplog):

@@ -248,6 +248,15 @@ def test_coco_says_the_group_and_whether_a_person_verified_it(boxed, tmp_path):
     assert [each["id"] for each in told if each["verification"] == "verified"] == [2]
 
 
+def test_coco_of_images_from_memory_has_all_but_their_sizes(found, tmp_path):
+    whole = json.loads(export(classes(found), "coco", tmp_path / "whole.json").read_text())
+    loose = classes(replace(found, listing=replace(found.listing, root=None)))
+    told = json.loads(export(loose, "coco", tmp_path / "out.json").read_text())
+    assert told["images"] == [{"id": each["id"], "file_name": each["file_name"]} for each in whole["images"]]
+    frame = {"bbox": [0, 0, 0, 0], "area": 0}
+    assert told["annotations"] == [each | frame for each in whole["annotations"]]
+
+
 @pytest.mark.parametrize("to", FORMATS)
 def test_what_is_there_is_never_overwritten(found, tmp_path, to):
     place = tmp_path / "there"

@@ -15,6 +15,7 @@ from filelock import FileLock
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from newfound import files
 from newfound.data.batches import Dataset
 from newfound.data.decoding import THUMBNAIL, decode_all, measure_side
 from newfound.data.listing import Listing
@@ -160,7 +161,8 @@ class Store:
         self._lock = FileLock(folder / "lock")
         self._places: dict[bytes, int] = {}
         self._last = b""  # the last entry that was read
-        self._touch()
+        for path in (self._records, self._keys):
+            path.touch()
         self._refresh()
 
     def places(self, keys: Sequence[bytes]) -> Int[Tensor, " n"]:
@@ -202,10 +204,6 @@ class Store:
             return torch.empty(0, *self.shape, dtype=torch.float16)
         return torch.from_numpy(np.memmap(self._records, np.float16, "c", shape=(count, *self.shape)))
 
-    def _touch(self) -> None:
-        for path in (self._records, self._keys):
-            path.touch()
-
     def _refresh(self) -> None:
         """Read what was added since; where that is damaged, begin anew."""
         if self._read() is None:
@@ -215,8 +213,7 @@ class Store:
             if (why := self._read()) is not None:  # and nobody else has begun anew meanwhile
                 log.warning(f"The cache of features in {self._keys.parent} is damaged ({why}): it is made anew.")
                 for path in (self._keys, self._records):
-                    path.unlink()  # not cut short: others may have it in memory
-                self._touch()
+                    files.write(path, b"")  # a new file, not one cut short: others may have the old one in memory
                 self._places, self._last = {}, b""
 
     def _read(self) -> str | None:

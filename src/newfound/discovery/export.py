@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from newfound import files
 from newfound.data.decoding import MEMORY, Box, configure_pillow, explain, open_image, weigh
+from newfound.data.listing import Listing
 from newfound.discovery.edits import Classes
 from newfound.discovery.storage import locate
 from newfound.discovery.tables import ALGORITHM, WORDS, format_csv, tabulate_assignments
@@ -21,6 +22,9 @@ from newfound.errors import InputError, check_word
 
 LONGEST = 200
 """Bytes of a folder's name: file systems take 255, and something may be added."""
+
+Sizes = dict[str, tuple[int, int] | None]
+"""Width and height of images, by their names."""
 
 
 def export(now: Classes, to: str, place: Path, *, images: Path | None = None, link: bool = False) -> Path:
@@ -89,36 +93,29 @@ def _export_coco(now: Classes, place: Path, images: Path | None, link: bool) -> 
     """COCO's JSON: a category for every class; an annotation for every image that has one, with its box, or the whole
     frame where there is none and the image can be read.
     """
-    listing, table = now.found.listing, tabulate(now)
-    listing = listing if images is None else locate(now.found, images).listing
-    frames = {name: i for i, name in enumerate(dict.fromkeys(listing.names), 1)}
-    sizes = {name: _size(file) for name, file in dict(zip(listing.names, listing.files, strict=True)).items()}
-    annotations = []
-    for row, line in enumerate(table.to_dict("records")):
-        if line["number"] < 0:
-            continue
-        name, box = listing.names[row], listing.boxes[row]
-        width, height = sizes[name] or (0, 0)
-        x, y, w, h = box or (0, 0, width, height)
-        annotations.append(
-            {
-                "id": row + 1,
-                "image_id": frames[name],
-                "category_id": line["number"],
-                "bbox": [x, y, w, h],
-                "area": w * h,
-                "iscrowd": 0,
-                "score": line["confidence"],
-                "identified_by": line["identified_by"],
-                "verification": line["verification"],
-            }
-            | ({"group": listing.groups[row]} if listing.groups[row] else {})
-        )
+    listing = _listing(now, images)
+    sizes = _sizes(listing, listing.names)
+    frames = {name: i for i, name in enumerate(sizes, 1)}
+    annotations = [
+        {
+            "id": row + 1,
+            "image_id": frames[listing.names[row]],
+            "category_id": line["number"],
+            "bbox": [*box],
+            "area": box.width * box.height,
+            "iscrowd": 0,
+            "score": line["confidence"],
+            "identified_by": line["identified_by"],
+            "verification": line["verification"],
+        }
+        | ({"group": listing.groups[row]} if listing.groups[row] else {})
+        for row, line, box in _annotate(now, listing, sizes)
+    ]
     content: dict[str, Any] = {
         "info": {"description": "Classes that newfound discovered"},
         "images": [
             {"id": i, "file_name": name} | (dict(zip(("width", "height"), size, strict=True)) if size else {})
-            for (name, i), size in zip(frames.items(), (sizes[name] for name in frames), strict=True)
+            for i, (name, size) in enumerate(sizes.items(), 1)
         ],
         "categories": [
             {"id": number, "name": name, "supercategory": now.kind(number)} for number, name in now.names.items()
@@ -143,8 +140,9 @@ def _export_parquet(now: Classes, place: Path, images: Path | None, link: bool) 
 
 def _export_fathomnet(now: Classes, place: Path, images: Path | None, link: bool) -> None:
     """FathomNet's table: a row for every image or box that has a class, with the whole frame where there is no box."""
-    lines = []
-    for row, line, (x, y, width, height) in _annotate(now, images):
+    listing, lines = _listing(now, images), []
+    whole = [name for name, box in zip(listing.names, listing.boxes, strict=True) if box is None]
+    for row, line, (x, y, width, height) in _annotate(now, listing, _sizes(listing, whole)):
         lines.append(
             {
                 "concept": line["class"],
@@ -156,7 +154,7 @@ def _export_fathomnet(now: Classes, place: Path, images: Path | None, link: bool
                 "observer": line["identified_by"],
                 "confidence": line["confidence"],
                 "verification": line["verification"],
-                "group": now.found.listing.groups[row],
+                "group": listing.groups[row],
             }
         )
     columns = ["concept", "image", "x", "y", "width", "height", "observer", "confidence", "verification", "group"]
@@ -168,9 +166,7 @@ def _export_darwin_core(now: Classes, place: Path, images: Path | None, link: bo
     person has verified that; the name as it was given stands in verbatimIdentification, for it need not be a taxon.
     """
     listing, lines = now.found.listing, []
-    for row, line in enumerate(tabulate(now).to_dict("records")):
-        if line["number"] < 0:
-            continue
+    for row, line in _lines(now):
         box = listing.boxes[row]
         more = {"confidence": line["confidence"], "classNumber": line["number"], "classKind": line["kind"]}
         more |= {} if box is None else {"boundingBox": [*box]}
@@ -194,17 +190,27 @@ def _export_darwin_core(now: Classes, place: Path, images: Path | None, link: bo
     files.write(place, format_csv(pd.DataFrame(lines, columns=columns)))
 
 
-def _annotate(now: Classes, images: Path | None) -> Iterator[tuple[int, dict[str, Any], Box]]:
-    """Every image that has a class, by row: its line of the table and its box, or the whole frame where there is none
-    and the image can be read.
-    """
-    listing = now.found.listing if images is None else locate(now.found, images).listing
-    whole = {name: None for name, box in zip(listing.names, listing.boxes, strict=True) if box is None}
-    sizes = {name: _size(listing.root / name) if listing.root else None for name in whole}
+def _lines(now: Classes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The line of the table of every image that has a class, by row."""
     for row, line in enumerate(tabulate(now).to_dict("records")):
         if line["number"] > 0:
-            frame = Box(0, 0, *(sizes.get(listing.names[row]) or (0, 0)))
-            yield row, {str(key): value for key, value in line.items()}, listing.boxes[row] or frame
+            yield row, {str(key): value for key, value in line.items()}
+
+
+def _annotate(now: Classes, listing: Listing, sizes: Sizes) -> Iterator[tuple[int, dict[str, Any], Box]]:
+    """The same with the image's box, or the whole frame where there is none; one of no size where that is not known."""
+    for row, line in _lines(now):
+        yield row, line, listing.boxes[row] or Box(0, 0, *(sizes[listing.names[row]] or (0, 0)))
+
+
+def _listing(now: Classes, images: Path | None) -> Listing:
+    """The images of a discovery, where they lie now."""
+    return now.found.listing if images is None else locate(now.found, images).listing
+
+
+def _sizes(listing: Listing, names: Iterable[str]) -> Sizes:
+    """The size of each image that is named, once; None where it lies in no folder or cannot be read any more."""
+    return {name: _size(listing.root / name) if listing.root else None for name in dict.fromkeys(names)}
 
 
 FORMATS: dict[str, Callable[[Classes, Path, Path | None, bool], None]] = {
