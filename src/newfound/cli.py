@@ -30,7 +30,7 @@ app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False
 
 Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
-Many = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
+Many = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False, negative=())]
 Flag = Annotated[bool, Parameter(show_default=False, negative=())]
 Settings = Annotated[Run, Parameter(name="*")]
 First = Annotated[StageOne, Parameter(name="*", group="Stage one, when no model is given")]
@@ -369,9 +369,9 @@ def report(run: Path) -> None:
 def review(
     run: Path,
     *,
-    by: Annotated[str, Parameter(name="--as")] = "",
+    by: Annotated[str, Parameter(name="--as", show_default=False)] = "",
     images: Path | None = None,
-    port: int = 0,
+    port: Annotated[int, Parameter(show_default=False)] = 0,
     no_open: Flag = False,
 ) -> None:
     """Open a page in the browser to look at classes, name, merge and split them, and move images. Nothing leaves this
@@ -437,7 +437,7 @@ def benchmark(
     split: str | None = None,
     methods: Many = (),
     parts: Many = (),
-    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())] = (),
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, show_default=False, negative=())] = (),
     budget: str = "cpu",
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),

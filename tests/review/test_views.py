@@ -206,6 +206,8 @@ def test_an_image_is_told_with_who_decided_and_what_stands_for_its_class(found):
 def test_names_are_suggested_that_are_known_or_were_given_before(found):
     edits = [Edit("rename", (FIRST,), names=("crab",)), Edit("rename", (FIRST,), names=("eel",)), Edit("undo")]
     assert views.suggest_names(classes(found, edits), edits) == ["eel", "crab", "cat", "new-1"]
+    chosen = [Edit("rename", (FIRST,), names=("new-england aster",)), Edit("rename", (SECOND,), names=("new-9",))]
+    assert views.suggest_names(classes(found, chosen), chosen) == ["new-england aster", "cat", "new-1"]
 
 
 def test_a_split_is_shown_as_it_would_be_made(found):

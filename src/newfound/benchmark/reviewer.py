@@ -26,11 +26,11 @@ from jaxtyping import Bool, Int
 from numpy import ndarray
 
 from newfound.discovery.edits import Classes
-from newfound.discovery.replay import counted_name
 from newfound.discovery.result import Discovery
 from newfound.discovery.tables import UNSURE
 from newfound.errors import InputError
 from newfound.functional.geometry import distances
+from newfound.functional.names import is_counted
 from newfound.review import views
 from newfound.review.measures import begin_measures, measure_again
 from newfound.review.views import Scene
@@ -284,7 +284,7 @@ def propose_names(now: Classes, kinds: Kinds) -> Iterator[Proposal]:
             continue
         if kind not in called:
             yield Proposal("rename", (number, kind), gain, 1)
-        elif counted_name(name):
+        elif is_counted(name):
             yield Proposal("merge", ([number, called[kind]],), gain, 1)
         else:
             yield Proposal("move", (rows, called[kind]), gain, 2)

@@ -1,6 +1,5 @@
 """Classifier: a model as people use it. It says what images are, finds what is new among them, and learns that."""
 
-import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +17,10 @@ from newfound.discovery.edits import Classes, classes
 from newfound.discovery.find import calibrate
 from newfound.discovery.folder import is_model
 from newfound.discovery.found import Clusters, Found
-from newfound.discovery.looking import look_through, tell_skipped
+from newfound.discovery.looking import predict, predict_in_parts
 from newfound.discovery.outliers import fit_known
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
-from newfound.discovery.tables import tabulate_others
 from newfound.encoders import encoder_of
 from newfound.encoders.known import points_from_statistics
 from newfound.errors import InputError
@@ -61,17 +59,11 @@ class Classifier:
         """The class of images, as `Discovery.predict` has it. A folder, a list of images or one image is read; files
         that cannot be are left out, and named in the log.
         """
-        if not isinstance(images, str | Path):
-            return tabulate_others(self.now, images, images.listing)
-        tables, skipped = zip(*self.predictions(images), strict=True)
-        tell_skipped([*itertools.chain.from_iterable(skipped)])
-        return pd.concat(tables, ignore_index=True)
+        return predict(self.now, images)
 
     def predictions(self, place: str | Path | Listing) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
         """The same bit by bit, for any number of images; with each table the files that could not be read."""
-        now = self.now  # a model that recognises nothing is refused before anything is read
-        for images, listed, skipped in look_through(self.model, place):
-            yield tabulate_others(now, images, listed), skipped
+        return predict_in_parts(self.now, place)
 
     def discover(
         self,

@@ -17,6 +17,7 @@ from torch import Tensor
 from newfound.discovery.found import Found
 from newfound.errors import InputError, choices, counted, shorten
 from newfound.functional.geometry import distances
+from newfound.functional.names import count_names
 from newfound.schema import MOST, parse_json
 
 Action = Literal["rename", "merge", "split", "move", "set aside", "accept", "undo", "redo"]
@@ -114,8 +115,7 @@ class Classes:
     def free_names(self, count: int) -> tuple[str, ...]:
         """Names for so many new classes, which none has or had at first."""
         taken = {*self.names.values(), *self.found.names, *self.found.model.classes}
-        free = (name for i in itertools.count(1) if (name := f"new-{i}") not in taken)
-        return tuple(itertools.islice(free, count))
+        return tuple(itertools.islice(count_names(taken), count))
 
 
 def classes(found: Found, edits: Sequence[Edit] = ()) -> Classes:

@@ -16,6 +16,7 @@ from newfound.encoders.known import compare
 from newfound.functional.calibration import Calibration, leave_one_out, reach
 from newfound.functional.counting import Count
 from newfound.functional.geometry import distances
+from newfound.functional.names import count_names
 from newfound.networks.model import Model
 from newfound.training.loop import Row
 from newfound.training.moments import Moment
@@ -99,8 +100,8 @@ class Found:
         """
         if self.called:
             return self.called
-        free = (name for i in itertools.count(1) if (name := f"new-{i}") not in self.model.classes)
-        return (*self.known, *itertools.islice(free, len(self.numbers) - len(self.known)))
+        new = itertools.islice(count_names(self.model.classes), len(self.numbers) - len(self.known))
+        return (*self.known, *new)
 
     @cached_property
     def latents(self) -> Float[Tensor, "n dim"]:

@@ -19,9 +19,10 @@ from newfound.discovery.discover import restore
 from newfound.discovery.edits import Edit
 from newfound.discovery.facts import About
 from newfound.discovery.folder import finished, refuse, working
+from newfound.discovery.looking import tell_skipped
 from newfound.discovery.plan import Source, check_labelled, check_model, expand_home, list_source, path_of
 from newfound.discovery.refine import Lesson, encoder_for, refine
-from newfound.discovery.result import Discovery, tell_skipped
+from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.discovery.storage import CHECKPOINT, DISCOVERY, locate
 from newfound.encoders import Encoder

@@ -1,13 +1,13 @@
 """The present classes of a list of edits that grows: `edits.classes`, without doing all of it anew each time."""
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from newfound.discovery.edits import Classes, Edit, apply, begin
 from newfound.discovery.found import Found
+from newfound.functional.names import count_names, is_counted
 
 RECENT, SPARSE = 32, 64
 """Classes are kept after each of the last edits, and after every so many: an undo looks them up, or begins near."""
@@ -66,8 +66,9 @@ def rebase(ours: Sequence[Edit], now: Classes) -> list[Edit]:
     renumbered = {made: next(number) for edit in ours for made in edit.made}
     said = [name for edit in ours for name in edit.names]
     taken = {*now.names.values(), *now.found.names, *now.found.model.classes}
-    free = (name for i in itertools.count(1) if (name := f"new-{i}") not in taken and name not in said)
-    called = {name: next(free) for edit in ours if edit.made for name in edit.names if counted_name(name) in taken}
+    free = count_names({*taken, *said})
+    again = [name for edit in ours if edit.made for name in edit.names if is_counted(name) and name in taken]
+    called = {name: next(free) for name in again}
     return [
         edit._replace(
             classes=tuple(renumbered.get(old, old) for old in edit.classes),
@@ -76,8 +77,3 @@ def rebase(ours: Sequence[Edit], now: Classes) -> list[Edit]:
         )
         for edit in ours
     ]
-
-
-def counted_name(name: str) -> str | None:
-    """A name that was given by counting; None: somebody chose it."""
-    return name if re.fullmatch(r"new-\d+", name) else None

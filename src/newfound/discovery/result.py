@@ -1,6 +1,5 @@
 """Discovery: what a run found, what people say of it, and the classes that follow from both."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,13 +20,14 @@ from newfound.discovery.export import export
 from newfound.discovery.found import Found
 from newfound.discovery.journal import EDITS, Journal, check_reach, lock
 from newfound.discovery.learn import teach
-from newfound.discovery.looking import look_through, tell_skipped
+from newfound.discovery.looking import predict, predict_in_parts
 from newfound.discovery.pages import render_report
-from newfound.discovery.replay import Replay, counted_name, rebase
+from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
-from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes, tabulate_others
+from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError, counted, shorten
 from newfound.functional.cluster import kmeans
+from newfound.functional.names import is_counted
 from newfound.types import generator
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Discovery:
             )
         order = [number for number in self.found.numbers if number in numbers]
         now, order = self.classes, [*order, *sorted(numbers.keys() - {*order})]
-        merged = sorted(order, key=lambda n: (now.kind(n) == "new", counted_name(now.names[n]) is not None))
+        merged = sorted(order, key=lambda n: (now.kind(n) == "new", is_counted(now.names[n])))
         self._do("merge", classes=tuple(merged))
         return merged[0]
 
@@ -188,16 +188,11 @@ class Discovery:
         """The class of new images, as `assignments` has it. A folder, a list of images or one image is read; files
         that cannot be are left out, and named in the log.
         """
-        if not isinstance(images, str | Path):
-            return tabulate_others(self.classes, images, images.listing)
-        tables, skipped = zip(*self.predictions(images), strict=True)
-        tell_skipped([*itertools.chain.from_iterable(skipped)])
-        return pd.concat(tables, ignore_index=True)
+        return predict(self.classes, images)
 
     def predictions(self, place: str | Path) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
         """The same bit by bit, for any number of images; with each table the files that could not be read."""
-        for images, listed, skipped in look_through(self.found.model, place):
-            yield tabulate_others(self.classes, images, listed), skipped
+        return predict_in_parts(self.classes, place)
 
     def learn(
         self,

@@ -34,7 +34,7 @@ class StageOne:
     """How the known classes are learnt."""
 
     pretrain_epochs: int = 20
-    """small-resnet-18's passes over them."""
+    """small-resnet-18's passes over images."""
     pretrain_rate: float = 0.2
     """small-resnet-18's peak learning rate."""
     backbone: str = "auto"
@@ -48,7 +48,7 @@ class StageOne:
     stride: int = 2
     """small-resnet-18's; the paper: 1."""
     rehearse: str = AUTO
-    """Hide known classes to choose; or no."""
+    """Try on hidden known classes; or no."""
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")

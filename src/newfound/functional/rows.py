@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from newfound.errors import InputError
+from newfound.functional.names import count_names
 
 
 def scales(X: np.ndarray) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
@@ -90,8 +91,8 @@ def whole_numbers(values: Iterable[Any]) -> np.ndarray:
 def named(known: np.ndarray, novel: int) -> np.ndarray:
     """The known labels, then names for new classes that none of them has."""
     if known.dtype.kind == "U":
-        free = (name for number in itertools.count(1) if (name := f"new-{number}") not in known)
-        return np.concatenate([known, np.array([*itertools.islice(free, novel)], dtype=str)])
+        counted = itertools.islice(count_names(known.tolist()), novel)
+        return np.concatenate([known, np.array([*counted], dtype=str)])
     taken = known.tolist()  # Python's numbers: in int8 there is nothing above 127
     first = max([-1, *taken]) + 1
     new = [first + number for number in range(novel)]

@@ -13,6 +13,7 @@ from newfound.discovery.edits import NOBODY, Classes, Edit, standing
 from newfound.discovery.tables import ALGORITHM, ASIDE, OUTLIER, UNSURE, WORDS
 from newfound.errors import InputError
 from newfound.functional.geometry import distances
+from newfound.functional.names import is_counted
 from newfound.report.figures import colours
 from newfound.review.measures import Measures
 
@@ -300,7 +301,7 @@ def check_rows(now: Classes, rows: Iterable[int]) -> None:
 
 def suggest_names(now: Classes, edits: Sequence[Edit]) -> list[str]:
     """Names that somebody may mean: those of known classes, and those that people gave before, newest first."""
-    given = [name for edit in reversed(edits) for name in edit.names if not name.startswith("new-")]
+    given = [name for edit in reversed(edits) for name in edit.names if not is_counted(name)]
     return [*dict.fromkeys([*given, *now.found.model.classes])][:500]
 
 
