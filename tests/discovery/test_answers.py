@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from newfound.discovery import answers as said
 from newfound.discovery.answers import answers
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.result import Discovery
@@ -58,6 +59,15 @@ def test_who_moves_a_class_whole_speaks_of_the_class_and_vouches_for_no_image(ru
     assert not len(found.classes.rows(SECOND))
     run.new_class(run.classes.rows(THIRD).tolist())  # of a class of its own somebody has picked each
     assert told(run).vouched.any()
+
+
+def test_which_classes_an_edit_moves_whole_is_asked_once_however_many_images_it_moves(run, monkeypatch):
+    asked, ask = [], said._move_whole
+    monkeypatch.setattr(said, "_move_whole", lambda now, edit: asked.append(edit) or ask(now, edit))
+    run.move(run.classes.rows(FIRST)[:6].tolist(), SECOND)
+    run.accept(THIRD)
+    answers(run.found, run.edits)
+    assert asked == [*run.edits]
 
 
 def test_who_moves_an_image_out_of_a_class_says_that_it_is_not_of_it(run):

@@ -69,7 +69,8 @@ def answers(found: Found, edits: Sequence[Edit]) -> Answers:
     held = standing(edits)
     for edit in held:
         after = apply(now, edit)
-        said = [row for row in edit.rows if row not in _move_whole(now, edit)]
+        whole = _move_whole(now, edit)
+        said = [row for row in edit.rows if row not in whole]
         if edit.action == "move":
             _keep_apart(apart, said, now.assignment)
         elif edit.action == "split":
@@ -101,9 +102,10 @@ def _move_whole(now: Classes, edit: Edit) -> set[int]:
     if edit.action != "move" or not edit.classes:
         return set()
     rows = torch.tensor(edit.rows)
-    of, counts = now.assignment[rows[~now.aside[rows]]].unique(return_counts=True)
+    rows = rows[~now.aside[rows]]
+    of, counts = now.assignment[rows].unique(return_counts=True)
     whole = [int(n) for n, count in zip(of, counts, strict=True) if 1 < count == len(now.rows(int(n)))]
-    return {row for row in edit.rows if not now.aside[row] and int(now.assignment[row]) in whole}
+    return {*rows[torch.isin(now.assignment[rows], torch.tensor(whole, dtype=torch.long))].tolist()}
 
 
 def _keep_apart(apart: dict[int, Tensor], rows: Sequence[int], of: Int[Tensor, " n"]) -> None:
