@@ -488,10 +488,10 @@ def _table(
 ) -> None:
     """The rows of one of the paper's tables."""
     from newfound.benchmark.run import benchmark as run
-    from newfound.benchmark.run import found, table
+    from newfound.benchmark.run import locate_data, table
 
     which = table(*words)
-    place = found(which.dataset, data)
+    place = locate_data(which.dataset, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
     _tell_rows(path, which.name)
@@ -518,12 +518,12 @@ def _continual(
     """The rows of a sequence."""
     from newfound.benchmark.continual import benchmark
     from newfound.benchmark.continual_tables import summary
-    from newfound.benchmark.records import read
-    from newfound.benchmark.run import found
+    from newfound.benchmark.results import read
+    from newfound.benchmark.run import locate_data
     from newfound.benchmark.sequences import sequence
 
     which = sequence(*words)
-    place = found(which.dataset, data)
+    place = locate_data(which.dataset, data)
     with console.show_progress() as progress:
         path = benchmark(which, place, output, only=methods, seeds=seeds, progress=progress)
     if not path.is_file():
@@ -535,7 +535,8 @@ def _continual(
 
 def _evidence(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
     """The rows of the evidence, and the tables of its small sets."""
-    from newfound.benchmark.evidence import evidence, read, table
+    from newfound.benchmark.evidence import evidence, table
+    from newfound.benchmark.results import read
 
     with console.show_progress() as progress:
         paths = evidence(data, output, only=parts, seeds=seeds, progress=progress)
@@ -547,7 +548,8 @@ def _evidence(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tu
 
 def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
     """What the simulated reviewer needs, pile by pile."""
-    from newfound.benchmark.reviewing import ABOUT, read, review, table
+    from newfound.benchmark.results import read
+    from newfound.benchmark.reviewing import ABOUT, review, table
 
     with console.show_progress() as progress:
         paths = review(data, output, only=parts, seeds=seeds, progress=progress)
@@ -559,7 +561,7 @@ def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tupl
 def _continue(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
     """What the simulated reviewer's answers are worth to images that nobody touched."""
     from newfound.benchmark.continuing import continue_reviews, table
-    from newfound.benchmark.reviewing import read
+    from newfound.benchmark.results import read
 
     with console.show_progress() as progress:
         path = continue_reviews(data, output, only=parts, seeds=seeds, progress=progress)
