@@ -438,7 +438,7 @@ def benchmark(
     methods: Many = (),
     parts: Many = (),
     seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())] = (),
-    budget: str = "cpu",
+    budget: str | None = None,
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),
     keep: Path | None = None,
@@ -461,21 +461,23 @@ def benchmark(
         methods: the rows to make; default: the paper's, then controls.
         parts: of the evidence, or piles to review (cifar10, clip-art); default: all.
         seeds: one row each; default: 0 1 2, or those of the evidence.
-        budget: smoke (some minutes), cpu (hours on two cores), hours (for one row) or paper (as published, for a GPU).
+        budget: smoke (minutes), cpu (default: hours on two cores), hours (for one row) or paper (published, for a GPU).
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
         backbone: pretrained network that continual rows begin with; default: our own, taught the first classes.
     """
+    from newfound.benchmark.kinds import check_flags
+
+    asked = {"dataset": dataset, "split": split, "methods": methods, "parts": parts, "budget": budget, "keep": keep}
+    check_flags(stages, [name for name, value in {**asked, "backbone": backbone}.items() if value not in (None, ())])
     others = {"evidence": _evidence, "review": _review, "continue": _continue}
     if stages in others:
         return others[stages](data, output, parts, seeds)
-    seeds = seeds or (0, 1, 2)
+    words, seeds = (dataset, split, "cpu" if budget is None else budget), seeds or (0, 1, 2)
     if stages == "continual":
-        return _continual((dataset, split, budget, backbone), data, output, methods, seeds)
-    if backbone is not None:
-        raise InputError(f"--backbone is of continual rows, and {stages} rows train our own network. Leave it out.")
-    return _table((stages, dataset, split, budget), data, output, methods, seeds, keep)
+        return _continual((*words, backbone), data, output, methods, seeds)
+    return _table((stages, *words), data, output, methods, seeds, keep)
 
 
 def _table(
