@@ -8,10 +8,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from newfound.benchmark import claims, continual_tables, continuing, evidence, reviewing, summary
+from newfound.benchmark.results import read
+from newfound.benchmark.summary import NOT_RUN, markdown
 from newfound.report.curves import draw_curves
 from newfound.report.drawings import save
 
@@ -36,52 +39,49 @@ PAGES = (
 )
 
 
+def load(name: str) -> dict[str, Any]:
+    """A file of results, as it is."""
+    return json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
+
+
 def weights() -> str:
     """NMI by preset and λ, mean over the classes held out."""
-    results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
-    rows = pd.DataFrame(results["weights"])
+    rows = pd.DataFrame(load("choice")["weights"])
     means = rows.groupby("method")["nmi"].mean()
     split = {tuple(name.removeprefix("pairs+").split("@")): value for name, value in means.items() if "@" in name}
     sizes = sorted({weight for _, weight in split}, key=float)
-    lines = ["| preset | " + " | ".join(f"λ = {size}" for size in sizes) + " |", "|---" * (len(sizes) + 1) + "|"]
-    lines += [
-        f"| {preset} | " + " | ".join(f"{split[preset, size]:.3f}" for size in sizes) + " |"
-        for preset in dict.fromkeys(name for name, _ in split)
-    ]
-    lines.append(f"\nk-means on the start features {means['kmeans']:.3f}, pairs alone {means['pairs']:.3f}.")
-    return "\n".join(lines)
+    presets = dict.fromkeys(name for name, _ in split)
+    lines = ([preset, *(f"{split[preset, size]:.3f}" for size in sizes)] for preset in presets)
+    table = markdown(["preset", *(f"λ = {size}" for size in sizes)], lines)
+    return f"{table}\n\nk-means on the start features {means['kmeans']:.3f}, pairs alone {means['pairs']:.3f}."
 
 
 def stage() -> str:
     """NMI by stage one's rate, mean over the classes held out."""
-    results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
-    means = pd.DataFrame(results["stage"]).groupby("rate")["nmi"].mean()
-    head, line = " | ".join(f"rate {rate}" for rate in means.index), " | ".join(f"{nmi:.3f}" for nmi in means)
-    return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
+    means = pd.DataFrame(load("choice")["stage"]).groupby("rate")["nmi"].mean()
+    return markdown((f"rate {rate}" for rate in means.index), [[f"{nmi:.3f}" for nmi in means]])
 
 
 def whiten() -> str:
     """NMI of k-means on start features by how far whitening is shrunk, mean over two models and two sets of classes."""
-    results = json.loads((ROOT / "results/choice.json").read_text(encoding="utf-8"))
-    rows = pd.DataFrame(results["whiten"])
+    rows = pd.DataFrame(load("choice")["whiten"])
     means = rows["nmi"].groupby(["none" if pd.isna(shrink) else str(shrink) for shrink in rows["shrink"]]).mean()
     names = ["none", *sorted((name for name in means.index if name != "none"), key=float)]
-    head, line = " | ".join(names), " | ".join(f"{means[name]:.3f}" for name in names)
-    return f"| {head} |\n{'|---' * len(means)}|\n| {line} |"
+    return markdown(names, [[f"{means[name]:.3f}" for name in names]])
 
 
 def results(part: str, name: str) -> str:
     """A part of one table of the benchmark; what was not run is said."""
     path = ROOT / f"results/{name}.json"
-    return getattr(summary, part)(summary.read(path)) if path.is_file() else "Not run yet."
+    return getattr(summary, part)(read(path)) if path.is_file() else NOT_RUN
 
 
 def continual(part: str, name: str) -> str:
     """A part of one table of continual discovery, and its curve beside."""
     path = ROOT / f"results/{name}.json"
     if not path.is_file():
-        return "Not run yet."
-    found = summary.read(path)
+        return NOT_RUN
+    found = read(path)
     (ROOT / f"docs/figures/{name}.svg").write_text(continual_tables.draw(found), encoding="utf-8")
     (ROOT / f"docs/figures/{name}-groups.svg").write_text(continual_tables.draw_groups(found), encoding="utf-8")
     return CONTINUAL[part](found)
@@ -95,101 +95,87 @@ def all_claims() -> str:
 def method_list() -> str:
     """Every method, as `newfound methods` prints it."""
     rows = summary.listing()
-    lines = [f"| {' | '.join(rows.columns)} |", "|---" * len(rows.columns) + "|"]
-    return "\n".join([*lines, *(f"| `{row[0]}` | {' | '.join(row[1:])} |" for row in rows.itertuples(index=False))])
+    return markdown(rows, ([f"`{name}`", *cells] for name, *cells in rows.itertuples(index=False)))
 
 
 def chosen() -> str:
     """Pretend-novel NMI by preset, rate and λ."""
-    found = json.loads((ROOT / "results/choice-cifar.json").read_text(encoding="utf-8"))
-    lines = ["| method | rate | λ | accuracy | NMI, unit k-means | NMI, k-means |", "|---|---|---|---|---|---|"]
-    for row in (row for name, section in found.items() for row in section if name not in ("heads", "setting")):
-        scores = f"{100 * row['accuracy']:.1f} | {row['nmi']:.3f} | {row['raw nmi']:.3f}"
-        lines.append(f"| `{row['method']}` | {row['rate']} | {row['weight']} | {scores} |")
-    return "\n".join(lines)
+    sections, lines = load("choice-cifar").items(), []
+    for row in (row for name, section in sections for row in section if name not in ("heads", "setting")):
+        scores = f"{100 * row['accuracy']:.1f}", f"{row['nmi']:.3f}", f"{row['raw nmi']:.3f}"
+        lines.append([f"`{row['method']}`", row["rate"], row["weight"], *scores])
+    return markdown(("method", "rate", "λ", "accuracy", "NMI, unit k-means", "NMI, k-means"), lines)
 
 
 def swapped() -> str:
     """What each part of our rule is worth on pretend-novel classes: accuracy and NMI, and the mean change of NMI."""
-    found = json.loads((ROOT / "results/choice-swapped.json").read_text(encoding="utf-8"))
-    rows = pd.DataFrame(found["rows"])
+    rows = pd.DataFrame(load("choice-swapped")["rows"])
     rows = rows[rows["reading"] == "unit k-means"]
     sets = list(dict.fromkeys(rows["set"]))
     ours = rows[rows["method"] == "swapped"].set_index(["set", "seed"])["nmi"]
-    lines = [f"| arm | {' | '.join(sets)} | NMI minus ours | runs |", "|---" * (len(sets) + 3) + "|"]
+    lines = []
     for arm in dict.fromkeys(rows["method"]):
         own = rows[rows["method"] == arm]
         cells = [summary.cell(own[own["set"] == name]) for name in sets]
         less = (own.set_index(["set", "seed"])["nmi"] - ours).dropna()
-        lines.append(f"| {arm} | {' | '.join(cells)} | {summary.interval(less, 3)} | {len(own)} |")
-    return "\n".join(lines)
+        lines.append([arm, *cells, summary.interval(less, 3), len(own)])
+    return markdown(["arm", *sets, "NMI minus ours", "runs"], lines)
 
 
 def heads() -> str:
     """What the novel head is worth, by the rule of pairs and the rate."""
-    found = json.loads((ROOT / "results/choice-cifar.json").read_text(encoding="utf-8"))
-    lines = ["| method | alike | pairs found | of them right | rate | head | unit k-means |", "|---" * 7 + "|"]
-    for row in found["heads"]:
+    lines = []
+    for row in load("choice-cifar")["heads"]:
         what = f"{row['alike']} features" if row["method"] == "rs" else f"cosine > {row['alike']}"
         cells = [f"{100 * row['recall']:.2f} %", f"{100 * row['precision']:.0f} %", f"{row['rate']}"]
         cells += [f"{100 * row[f'{of}accuracy']:.1f} / {row[f'{of}nmi']:.3f}" for of in ("head ", "")]
-        lines.append(f"| `{row['method']}` | {what} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([f"`{row['method']}`", what, *cells])
+    return markdown(("method", "alike", "pairs found", "of them right", "rate", "head", "unit k-means"), lines)
 
 
 def axes() -> str:
     """Accuracy by the way features are compared, mean over class splits."""
-    found = json.loads((ROOT / "results/choice-axes.json").read_text(encoding="utf-8"))
-    lines = ["| features | stamps | CIFAR-100 |", "|---|---|---|"]
-    for row in found["rows"]:
-        cells = " | ".join(f"{100 * sum(row[name]) / len(row[name]):.1f}" for name in ("stamps", "cifar100"))
-        lines.append(f"| {row['arm']} | {cells} |")
-    return "\n".join(lines)
+    sets = ("stamps", "cifar100")
+    rows = load("choice-axes")["rows"]
+    lines = ([row["arm"], *(f"{100 * sum(row[name]) / len(row[name]):.1f}" for name in sets)] for row in rows)
+    return markdown(("features", "stamps", "CIFAR-100"), lines)
 
 
 def rehearsed() -> str:
     """What a rehearsal let expect, and what came out, beside k-means on unit features."""
-    found = json.loads((ROOT / "results/rehearsal.json").read_text(encoding="utf-8"))
-    lines = [
-        "| set | split | images a class | k-means on unit features | newfound | expected |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        cells = " | ".join(f"{100 * row[name]:.1f}" for name in ("unit k-means", "accuracy"))
-        lines.append(f"| {row['set']} | {row['split']} | {row['images a class']} | {cells} | {row['expected']} |")
-    return "\n".join(lines)
+    lines = []
+    for row in load("rehearsal")["rows"]:
+        cells = (f"{100 * row[name]:.1f}" for name in ("unit k-means", "accuracy"))
+        lines.append([row["set"], row["split"], row["images a class"], *cells, row["expected"]])
+    return markdown(("set", "split", "images a class", "k-means on unit features", "newfound", "expected"), lines)
 
 
 def counting() -> str:
     """Estimated over true number of classes, by set and shrinkage."""
-    found = json.loads((ROOT / "results/choice-counting.json").read_text(encoding="utf-8"))
-    lines = ["| images | known + new | shrunk by | pairs | accuracy | silhouette |", "|---|---|---|---|---|---|"]
-    for row in found["rows"]:
+    criteria, lines = ("pairs", "accuracy", "silhouette"), []
+    for row in load("choice-counting")["rows"]:
         shrink = "not whitened" if row["shrink"] is None else f"{row['shrink']:g}"
-        cells = [
-            " ".join(f"{value:.2f}" for value in row[criterion]) for criterion in ("pairs", "accuracy", "silhouette")
-        ]
-        lines.append(f"| {row['set']} | {row['known']} + {row['novel']} | {shrink} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = (" ".join(f"{value:.2f}" for value in row[criterion]) for criterion in criteria)
+        lines.append([row["set"], f"{row['known']} + {row['novel']}", shrink, *cells])
+    return markdown(("images", "known + new", "shrunk by", *criteria), lines)
 
 
 def trust() -> str:
     """The lines that turn distances into chances."""
-    found = json.loads((ROOT / "results/choice-counting.json").read_text(encoding="utf-8"))
-    lines = ["| fitted on | chance of being right | of being new |", "|---|---|---|"]
+    found, lines = load("choice-counting")["lines"], []
     titles = {
         "features": "stamps and CIFAR-100, pretrained features",
         "learnt": "drawings, a network that learnt 60 kinds",
     }
-    for name, (right, new) in ((name, found["lines"][name].values()) for name in titles):
+    for name, (right, new) in ((name, found[name].values()) for name in titles):
         cells = [f"σ({slope:.1f} s {'+' if offset >= 0 else '−'} {abs(offset):.1f})" for slope, offset in (right, new)]
-        lines.append(f"| {titles[name]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([titles[name], *cells])
+    return markdown(("fitted on", "chance of being right", "of being new"), lines)
 
 
 def shown(name: str, part: str = "table") -> str:
     """What a script in docs found, as it prints it, or a part of that."""
-    found = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
+    found = load(name)
     sys.path.append(str(ROOT / "docs"))
     return str(getattr(importlib.import_module(name), part)(pd.DataFrame(found["rows"])))
 
@@ -213,7 +199,7 @@ TABLES = {
     "candidates": lambda: shown("candidates"),
     "brief": lambda: shown("candidates", "brief"),
     "robot": lambda: shown("robot"),
-    "continue": lambda: continuing.markdown(ROOT / "results/continue.json"),
+    "continue": lambda: continuing.tables(ROOT / "results/continue.json"),
 }
 EVIDENCE = {
     "overview": evidence.overview,

@@ -108,3 +108,11 @@ def test_columns_are_left_out_before_a_name_is_broken(capsys, monkeypatch, colum
     assert {column for column in ("exemplar", "nearest") if column in said} == left
     assert ("Echinocardium" in said) == ("nearest" in left)
     assert ("dive7/long/path/IMG_20211201.jpg" in said) == ("exemplar" in left)
+
+
+def test_a_progress_with_a_title_tells_the_same_of_every_stage_under_it():
+    told = []
+    progress = console.retitle(lambda *said: told.append(said), "seed 0")
+    progress("learn", 3, {"epoch": 1.0})
+    progress("find", 5, {"epoch": 2.0})
+    assert told == [("seed 0", 3, {"epoch": 1.0}), ("seed 0", 5, {"epoch": 2.0})]

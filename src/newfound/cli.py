@@ -438,7 +438,7 @@ def benchmark(
     methods: Many = (),
     parts: Many = (),
     seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, show_default=False, negative=())] = (),
-    budget: str = "cpu",
+    budget: str | None = None,
     data: Annotated[Path | None, Parameter(env_var="NEWFOUND_DATA")] = None,
     output: Folder = Path("results"),
     keep: Path | None = None,
@@ -461,21 +461,23 @@ def benchmark(
         methods: the rows to make; default: the paper's, then controls.
         parts: of the evidence, or piles to review (cifar10, clip-art); default: all.
         seeds: one row each; default: 0 1 2, or those of the evidence.
-        budget: smoke (some minutes), cpu (hours on two cores), hours (for one row) or paper (as published, for a GPU).
+        budget: smoke (minutes), cpu (default: hours on two cores), hours (for one row) or paper (published, for a GPU).
         data: folder with CIFAR's Python files.
         output: folder of results/*.json.
         keep: folder for each row's latents, which newfound figure draws.
         backbone: pretrained network that continual rows begin with; default: our own, taught the first classes.
     """
+    from newfound.benchmark.kinds import check_flags
+
+    asked = {"dataset": dataset, "split": split, "methods": methods, "parts": parts, "budget": budget, "keep": keep}
+    check_flags(stages, [name for name, value in {**asked, "backbone": backbone}.items() if value not in (None, ())])
     others = {"evidence": _evidence, "review": _review, "continue": _continue}
     if stages in others:
         return others[stages](data, output, parts, seeds)
-    seeds = seeds or (0, 1, 2)
+    words, seeds = (dataset, split, "cpu" if budget is None else budget), seeds or (0, 1, 2)
     if stages == "continual":
-        return _continual((dataset, split, budget, backbone), data, output, methods, seeds)
-    if backbone is not None:
-        raise InputError(f"--backbone is of continual rows, and {stages} rows train our own network. Leave it out.")
-    return _table((stages, dataset, split, budget), data, output, methods, seeds, keep)
+        return _continual((*words, backbone), data, output, methods, seeds)
+    return _table((stages, *words), data, output, methods, seeds, keep)
 
 
 def _table(
@@ -488,10 +490,10 @@ def _table(
 ) -> None:
     """The rows of one of the paper's tables."""
     from newfound.benchmark.run import benchmark as run
-    from newfound.benchmark.run import found, table
+    from newfound.benchmark.run import locate_data, table
 
     which = table(*words)
-    place = found(which.dataset, data)
+    place = locate_data(which.dataset, data)
     with console.show_progress() as progress:
         path = run(which, place, output, only=methods, seeds=seeds, keep=keep, progress=progress)
     _tell_rows(path, which.name)
@@ -518,12 +520,12 @@ def _continual(
     """The rows of a sequence."""
     from newfound.benchmark.continual import benchmark
     from newfound.benchmark.continual_tables import summary
-    from newfound.benchmark.records import read
-    from newfound.benchmark.run import found
+    from newfound.benchmark.results import read
+    from newfound.benchmark.run import locate_data
     from newfound.benchmark.sequences import sequence
 
     which = sequence(*words)
-    place = found(which.dataset, data)
+    place = locate_data(which.dataset, data)
     with console.show_progress() as progress:
         path = benchmark(which, place, output, only=methods, seeds=seeds, progress=progress)
     if not path.is_file():
@@ -535,7 +537,8 @@ def _continual(
 
 def _evidence(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
     """The rows of the evidence, and the tables of its small sets."""
-    from newfound.benchmark.evidence import evidence, read, table
+    from newfound.benchmark.evidence import evidence, table
+    from newfound.benchmark.results import read
 
     with console.show_progress() as progress:
         paths = evidence(data, output, only=parts, seeds=seeds, progress=progress)
@@ -547,7 +550,8 @@ def _evidence(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tu
 
 def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
     """What the simulated reviewer needs, pile by pile."""
-    from newfound.benchmark.reviewing import ABOUT, read, review, table
+    from newfound.benchmark.results import read
+    from newfound.benchmark.reviewing import ABOUT, review, table
 
     with console.show_progress() as progress:
         paths = review(data, output, only=parts, seeds=seeds, progress=progress)
@@ -559,7 +563,7 @@ def _review(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tupl
 def _continue(data: Path | None, output: Path, parts: tuple[str, ...], seeds: tuple[int, ...]) -> None:
     """What the simulated reviewer's answers are worth to images that nobody touched."""
     from newfound.benchmark.continuing import continue_reviews, table
-    from newfound.benchmark.reviewing import read
+    from newfound.benchmark.results import read
 
     with console.show_progress() as progress:
         path = continue_reviews(data, output, only=parts, seeds=seeds, progress=progress)

@@ -30,6 +30,11 @@ def silent(stage: str, epochs: int, row: dict[str, float]) -> None:
     """The progress that says nothing."""
 
 
+def retitle(progress: Progress, title: str) -> Progress:
+    """The same progress, with every stage called by one title."""
+    return lambda stage, epochs, row: progress(title, epochs, row)
+
+
 def lasting(seconds: float | None) -> str:
     """How long something will take, at the end of a sentence; nothing where nobody knows, or there is nothing to do."""
     return f", {about(seconds)}" if seconds else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from newfound import files, parallel
-from newfound.console import Progress, silent
+from newfound.console import Progress, retitle, silent
 from newfound.data.datasets import load_doodles
 from newfound.discovery import scoring
 from newfound.discovery.facts import About, versions
@@ -50,11 +50,11 @@ def demonstrate(
     about = About(command, truth=tuple(novel.listing.classes[label] for label in truth.tolist()))
     for seed in range(seeds):
         encoder = choose_encoder(STAGE, None, [known], labelled=True)
-        model = encoder.fit_known(known, STAGE, seed, progress=_called(progress, f"seed {seed}: learn the known"))
+        model = encoder.fit_known(known, STAGE, seed, progress=retitle(progress, f"seed {seed}: learn the known"))
         rows += table_rows(PIXELS, seed, 0.0, score_features(unlabelled.pixels.flatten(1) / 255, truth, classes, seed))
         for method in MANY if everything else FEW:
             run, began = Run(method=method, mixed=False, seed=seed), time.perf_counter()
-            told = _called(progress, f"seed {seed}: {method}")
+            told = retitle(progress, f"seed {seed}: {method}")
             found = find(model, unlabelled, classes, run=run, about=about, progress=told)
             seconds = time.perf_counter() - began
             rows += table_rows(method, seed, seconds, score_discovery(found, truth, classes, seed))
@@ -104,7 +104,3 @@ def _demonstrated(about: Path) -> bool:
         return "comparison" in json.loads(about.read_text(encoding="utf-8"))["facts"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _called(progress: Progress, name: str) -> Progress:
-    return lambda stage, epochs, row: progress(name, epochs, row)

@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newfound.benchmark import claims, continual, continual_tables, records
+from newfound.benchmark import claims, continual, continual_tables
 from newfound.benchmark.cached_maps import carried
+from newfound.benchmark.results import check_setting
 from newfound.benchmark.sequences import JOINT, ROWS, Sequence, sequence, sizes_of
 from newfound.benchmark.sources import PixelSource, stage_split
 from newfound.cli import app
@@ -68,20 +69,26 @@ def test_from_features_classes_come_in_several_steps_and_kept_images_take_part(p
     assert ours["last"]["all"] > 0.3, "a tenth would be chance"
 
 
-def test_the_same_command_again_runs_nothing_and_another_setting_is_refused(place, monkeypatch):
+def test_the_same_command_again_runs_nothing_and_another_setting_is_refused(place, tmp_path, monkeypatch):
     which, folder = sequence("cifar10", None, "smoke", None), place / "results"
     before = (folder / f"{which.name}.json").read_bytes()
     monkeypatch.setattr(continual, "run", lambda *args: pytest.fail("a row was run"))
     continual.benchmark(which, place / "data", folder, seeds=[0])
     assert (folder / f"{which.name}.json").read_bytes() == before
-    results = json.loads(before)
+    results, path = json.loads(before), tmp_path / "results.json"
     results["setting"]["cost"]["epochs"] = 77
-    with pytest.raises(InputError, match="cost: epochs differ"):
-        records.check_results(which, results)
+    path.write_text(json.dumps(results))
+    with pytest.raises(InputError, match=r"\(cost: epochs differ\)"):
+        check_setting(path, which.setting(), which.compare)
     results = json.loads(before)
     results["rows"][0]["training"]["rate"] = 7
-    with pytest.raises(InputError, match="training of anchored differ"):
-        records.check_results(which, results)
+    path.write_text(json.dumps(results))
+    with pytest.raises(InputError, match=r"\(training of anchored differ\)"):
+        check_setting(path, which.setting(), which.compare)
+    del results["rows"][0]["forgetting"]
+    path.write_text(json.dumps(results))
+    with pytest.raises(InputError, match=r"no file of results.*forgetting"):
+        check_setting(path, which.setting(), which.compare)
 
 
 def test_the_truth_of_unlabelled_images_changes_nothing_that_is_learnt(place, monkeypatch):
@@ -205,6 +212,23 @@ def test_what_is_known_goes_where_a_backbone_that_learnt_took_it(place, monkeypa
     before, after = (survey(*source.data(model, rows, rows * 0 - 1)).features for model in (first, done.model))
     torch.testing.assert_close(done.model.known.means[:5], carried(first, before, after).known.means)
     assert not torch.equal(done.model.known.means[:5], first.known.means)
+
+
+def test_a_row_ends_with_known_and_novel_classes_their_harmonic_mean_and_what_was_forgotten():
+    row = continual.summarise([[0.9, 0.9], [0.8, 0.5, 0.7], [0.6, 0.4, 0.2, 0.45]])
+    assert row["groups"] == [[0.9], [0.8, 0.5], [0.6, 0.4, 0.2]]
+    assert row["all"] == [0.9, 0.7, 0.45]
+    assert row["last"] == {
+        "all": 0.45,
+        "known": 0.6,
+        "novel": pytest.approx(0.3),
+        "harmonic": pytest.approx(2 / (1 / 0.6 + 1 / 0.3)),
+    }
+    assert row["forgetting"] == {
+        "mean": pytest.approx(0.2),
+        "known": pytest.approx(0.3),
+        "groups": pytest.approx([0.3, 0.1]),
+    }
 
 
 def made(methods, seeds=(0, 1, 2), forgotten=0.01, backbone=FEATURES):

@@ -9,14 +9,16 @@ from newfound.benchmark.continuing import (
     ROW,
     STOPS,
     Hurried,
+    add_points,
     continue_reviews,
     curves,
     follow,
-    markdown,
     name_kinds,
     table,
+    tables,
     weigh,
 )
+from newfound.benchmark.results import read
 from newfound.benchmark.reviewer import filled
 from newfound.discovery.answers import answers
 from newfound.discovery.find import find
@@ -153,7 +155,7 @@ def test_rows_are_told_by_stop_over_seeds():
 def test_every_seed_is_a_line_before_and_after(tmp_path, monkeypatch):
     assert curves(tmp_path / "continue.json") == []
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
-    continuing._add(tmp_path / "continue.json", ROWS)
+    add_points(tmp_path / "continue.json", ROWS)
     ((title, lines),) = curves(tmp_path / "continue.json")
     assert title == "Clip art"
     assert [line.accuracy for line in lines] == [[0.5, 0.6], [0.5, 0.7], [0.5, 0.5], [0.5, 0.5]]
@@ -162,12 +164,12 @@ def test_every_seed_is_a_line_before_and_after(tmp_path, monkeypatch):
 
 
 def test_results_are_added_to_a_file_and_read_back(tmp_path, monkeypatch):
-    assert markdown(tmp_path / "continue.json") == "Not run yet."
+    assert tables(tmp_path / "continue.json") == "Not run yet."
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
-    continuing._add(tmp_path / "continue.json", ROWS[2:])
-    continuing._add(tmp_path / "continue.json", ROWS[:2])
-    assert continuing.read(tmp_path / "continue.json")["rows"] == ROWS
-    lines = markdown(tmp_path / "continue.json").splitlines()
+    add_points(tmp_path / "continue.json", ROWS[2:])
+    add_points(tmp_path / "continue.json", ROWS[:2])
+    assert read(tmp_path / "continue.json")["rows"] == ROWS
+    lines = tables(tmp_path / "continue.json").splitlines()
     assert lines[0].startswith("| pile | actions |")
     assert len(lines) == 4
 
@@ -176,6 +178,6 @@ def test_a_pile_that_is_none_is_refused_and_a_finished_one_is_not_made_again(tmp
     with pytest.raises(InputError, match="no pile called 'clipart'"):
         continue_reviews(None, tmp_path, only=["clipart"])
     monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
-    continuing._add(tmp_path / "continue.json", ROWS)
+    add_points(tmp_path / "continue.json", ROWS)
     monkeypatch.setattr(continuing, "discover", lambda **given: pytest.fail("it was made again"))
     assert continue_reviews(None, tmp_path, only=["clip-art"], seeds=[0, 1]) == tmp_path / "continue.json"

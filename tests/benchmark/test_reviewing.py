@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from newfound.benchmark import reviewing
-from newfound.benchmark.reviewing import count_labels, curves, label_singly, match_share, name_share, read, review
+from newfound.benchmark.results import read
+from newfound.benchmark.reviewing import count_labels, curves, label_singly, match_share, name_share, review
 from newfound.discovery.tables import judge
 from newfound.errors import InputError
 from tests.benchmark.test_reviewer import make_run

@@ -367,17 +367,6 @@ def test_a_locked_row_is_left_and_the_others_are_run(counted, data, tmp_path):
     assert counted == [("ncl", 0)]
 
 
-def test_two_who_add_rows_lose_none_and_double_none(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
-    one, two = run.Results(tmp_path / "r.json"), run.Results(tmp_path / "r.json")
-    for results, name in ((one, "rs"), (two, "ncl"), (one, "uno"), (two, "rs")):
-        row = {"method": name, "seed": 0, "weight": None, "training": {}, "train": {}}
-        results.add(row, {"budget": "smoke"})
-    assert [row["method"] for row in one.read()["rows"]] == ["rs", "ncl", "uno"]
-    assert one.has("uno", 0)
-    assert not one.has("uno", 1)
-
-
 def test_progress_counts_rows(counted, data, tmp_path):
     told = []
     run.benchmark(
@@ -470,7 +459,7 @@ def test_the_default_rows_all_fit_their_table(stages, rows):
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
 def test_without_a_folder_the_files_that_are_needed_are_named(dataset):
     with pytest.raises(InputError) as refused:
-        run.found(dataset, None)
+        run.locate_data(dataset, None)
     needed = {"cifar10": ("cifar-10-batches-py", "data_batch_5", "batches.meta"), "cifar100": ("cifar-100-python",)}
     for word in (*needed[dataset], "--data", "NEWFOUND_DATA", f"newfound data {dataset}"):
         assert word in str(refused.value)

@@ -11,6 +11,7 @@ import torch
 
 from newfound.benchmark import evidence, small
 from newfound.benchmark.published import TABLES
+from newfound.benchmark.results import read
 from newfound.benchmark.rows import WHITENED
 from newfound.benchmark.run import Table
 from newfound.data.datasets import load_doodles
@@ -84,7 +85,7 @@ def ran(tmp_path_factory):
 
 
 def test_every_row_is_measured_in_every_reading_it_has(ran):
-    rows = pd.DataFrame(evidence.read(ran)["rows"])
+    rows = pd.DataFrame(read(ran)["rows"])
     readings = rows.groupby(["method", "seed"])["reading"].apply(set)
     for seed in (1, 2):
         assert readings["kmeans", seed] == readings[PIXELS, seed] == {"k-means", "unit k-means"}
@@ -107,7 +108,7 @@ def test_a_row_of_a_rule_that_was_changed_since_is_run_again_and_takes_its_place
     monkeypatch.setitem(METHODS, "spacing", replace(recipe, spacing=replace(recipe.spacing, weight=2.0)))
     evidence.evidence(None, tmp_path, only=["tiny"])
     assert asked == ["spacing"]
-    rows = evidence.read(path)["rows"]
+    rows = read(path)["rows"]
     assert [row for row in rows if row["method"] == "spacing"] == [made[0] | {"rule": evidence.rule("spacing")}]
     assert {row["method"] for row in rows} == {PIXELS, "kmeans", "spacing"}
 
@@ -120,9 +121,9 @@ def test_results_say_how_they_were_made(ran):
 
 
 def test_the_table_has_the_mean_the_worst_seed_and_ours_after_the_start_features(ran):
-    table = evidence.table(evidence.read(ran)).set_index("method")
+    table = evidence.table(read(ran)).set_index("method")
     assert list(table.index) == [evidence.TITLES[name] for name in (PIXELS, "kmeans", "spacing")]
-    rows = pd.DataFrame(evidence.read(ran)["rows"])
+    rows = pd.DataFrame(read(ran)["rows"])
     own = rows[(rows["method"] == "kmeans") & (rows["reading"] == "unit k-means")]["accuracy"]
     assert table.loc["k-means on the start features", "worst"] == f"{100 * own.min():.1f}"
     assert table["seeds"].tolist() == [2, 2, 2]
@@ -155,7 +156,7 @@ def test_tables_of_cifar_are_read_as_the_product_reads_and_a_row_without_that_re
         row("uno", **{"unit k-means": 0.8}),
     ]
     (tmp_path / f"{made.name}.json").write_text(json.dumps({"setting": {}, "rows": rows}))
-    assert evidence.overview(tmp_path).endswith("|  | 50.0 / 0.500 | 75.0 / 0.750 |  |  | 1 |")
+    assert evidence.overview(tmp_path).endswith("|  | 50.0 / 0.500 | 75.0 / 0.750 |  |  |  | 1 |")
     shown = evidence.large_tables(tmp_path)
     assert "75.0 / 0.750 (1)" in shown
     assert "| UNO | not run |" in shown
@@ -182,7 +183,7 @@ def test_pages_are_made_of_what_was_run(ran):
         patch.setattr(evidence, "PARTS", {"tiny": evidence.Part("tiny", ("kmeans",), (1,))})
         patch.setitem(evidence.ABOUT, "tiny", "Tiny")
         assert "**Tiny**" in evidence.small_tables(ran.parent)
-        assert "| k-means on the start features | tiny | " in evidence.verdicts(ran.parent)
+        assert "| spacing (the default) − k-means on the start features | tiny | " in evidence.verdicts(ran.parent)
         assert evidence.large_tables(ran.parent) == "Not run yet."
         assert evidence.small_tables(ran.parent / "cache") == evidence.verdicts(ran.parent / "cache") == "Not run yet."
 

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from newfound import cache, methods
+from newfound.benchmark import entries
 from newfound.benchmark import stages as room
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.published import TWO_STAGE
@@ -173,7 +174,7 @@ def test_what_a_stage_depends_on_is_in_the_name_of_its_folder(monkeypatch, chang
         ours = stages(True, budget)
         return {stage: getattr(ours, stage)() for stage in ("supervised", "settled", "rotation", "finished")}
 
-    monkeypatch.setattr(cache, "entry", lambda kind, setting, make: Path(f"{kind}-{cache.key(setting)}"))
+    monkeypatch.setattr(entries, "entry", lambda kind, setting, make: Path(f"{kind}-{cache.key(setting)}"))
     first, second = folders(small.TINY), folders(replace(small.TINY, **change))
     assert {stage for stage in first if first[stage] == second[stage]} == same
 
@@ -248,10 +249,10 @@ def test_every_start_has_a_model_of_its_own(root):
 
 def test_the_time_of_a_start_is_that_of_the_stages_it_needs(root):
     ours = stages(False)
-    assert ours.start("pairs").seconds == cache.seconds(ours.supervised()) + cache.seconds(ours.settled())
-    assert ours.start("kcl").seconds == cache.seconds(ours.similarity())
+    assert ours.start("pairs").seconds == entries.seconds(ours.supervised()) + entries.seconds(ours.settled())
+    assert ours.start("kcl").seconds == entries.seconds(ours.similarity())
     both = stages(True)
-    assert both.start("rs").seconds == cache.seconds(both.rotation()) + cache.seconds(both.finished())
+    assert both.start("rs").seconds == entries.seconds(both.rotation()) + entries.seconds(both.finished())
 
 
 def test_a_fingerprint_changes_with_a_pixel_and_with_a_label():
@@ -280,7 +281,7 @@ def test_a_fingerprint_is_that_of_all_bytes_however_they_lie():
 def test_the_fingerprint_of_a_task_is_taken_once(monkeypatch):
     taken, take = [], room.fingerprint
     monkeypatch.setattr(room, "fingerprint", lambda images: taken.append(images) or take(images))
-    monkeypatch.setattr(cache, "entry", lambda kind, setting, make: Path(f"{kind}-{cache.key(setting)}"))
+    monkeypatch.setattr(entries, "entry", lambda kind, setting, make: Path(f"{kind}-{cache.key(setting)}"))
     ours = stages(True)
     ours.finished(), ours.settled(), ours.similarity()
     assert taken == [ours.task.train]

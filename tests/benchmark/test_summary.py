@@ -10,6 +10,7 @@ import pytest
 
 from newfound.benchmark import summary
 from newfound.benchmark.published import CONTROLS, SINGLE_STAGE, TWO_STAGE
+from newfound.benchmark.results import read
 from newfound.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,15 @@ def path(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps(RESULTS))
     return path
+
+
+def test_a_table_in_markdown_has_every_cell_as_it_is_written_and_without_rows_says_so():
+    rows = [[1, None], [0.5, ""]]
+    assert summary.markdown(("a", "b"), rows) == "| a | b |\n|---|---|\n| 1 | None |\n| 0.5 |  |"
+    assert summary.markdown(["", "b"], rows).startswith("| | b |\n|---|---|\n")
+    assert summary.markdown(pd.DataFrame({"a": [1]}), [[1]]) == "| a |\n|---|\n| 1 |"
+    assert summary.markdown(("a", "b"), []) == "Not run yet."
+    assert summary.markdown(("a", "b"), [], "None.") == "None."
 
 
 def test_flat_is_one_row_a_method_seed_and_reading():
@@ -135,7 +145,7 @@ def test_the_published_table_is_the_comparison_without_rows_that_no_table_has():
 def test_a_page_asks_for_each_table_by_its_name(part):
     tables = runpy.run_path(str(ROOT / "scripts/tables.py"))
     name = "two-stage-cifar10-5-5-cpu"
-    table = getattr(summary, part)(summary.read(ROOT / f"results/{name}.json"))
+    table = getattr(summary, part)(read(ROOT / f"results/{name}.json"))
     page = f"<!-- {part} {name} -->\n{{}}<!-- end -->\n"
     assert tables["filled"](page.format("stale\n")) == page.format(f"{table}\n")
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from newfound.benchmark import continual_tables
 from newfound.benchmark.published import DATASETS, SINGLE_STAGE, TWO_STAGE
-from newfound.benchmark.summary import READINGS, bounds, flat, interval, paired, read
+from newfound.benchmark.results import read
+from newfound.benchmark.summary import READINGS, bounds, flat, interval, markdown, paired
 from newfound.functional.geometry import distances, equidistant, even, guttman, smacof, stress
 from newfound.methods import METHODS
 from newfound.spacing.loss import SpacingLoss
@@ -276,8 +277,8 @@ def termination() -> Claim:
 
 def table(found: list[Claim]) -> str:
     """The claims in Markdown."""
-    lines = ["| the paper says | verdict | figure | command |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {c.text} | **{c.verdict}** | {c.figure} | `{c.command}` |" for c in found)])
+    lines = ([claim.text, f"**{claim.verdict}**", claim.figure, f"`{claim.command}`"] for claim in found)
+    return markdown(("the paper says", "verdict", "figure", "command"), lines)
 
 
 def _last_step(points: Float[Tensor, "c dim"], delta: Float[Tensor, "c c"], sign: int, steps: int = 1000) -> float:

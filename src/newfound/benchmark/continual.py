@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from newfound import cache, files, methods, parallel
 from newfound.benchmark.cached_maps import carried
-from newfound.benchmark.records import add, check_results, has, read
+from newfound.benchmark.results import add, check_setting, has
 from newfound.benchmark.rows import rounded
 from newfound.benchmark.sequences import JOINT, ROWS, Sequence
 from newfound.benchmark.sources import Source, read_source
@@ -32,7 +32,7 @@ from newfound.encoders.statistics import SHARPNESS
 from newfound.errors import InputError, choices
 from newfound.functional.exemplars import herding
 from newfound.functional.geometry import covariance, means, whitening
-from newfound.functional.metrics import accuracy, forgetting, forward_transfer, group_accuracy, matching
+from newfound.functional.metrics import ByKind, accuracy, forgetting, forward_transfer, group_accuracy, matching
 from newfound.methods.base import Method
 from newfound.methods.stage_one import Supervised
 from newfound.networks.heads import unbiased
@@ -243,17 +243,12 @@ def summarise(table: list[list[float]]) -> dict[str, Any]:
     mean, and what was forgotten.
     """
     groups, everything = [row[:-1] for row in table], [row[-1] for row in table]
-    known, novel = groups[-1][0], sum(groups[-1][1:]) / max(1, len(groups[-1]) - 1)
+    last = ByKind(everything[-1], groups[-1][0], sum(groups[-1][1:]) / max(1, len(groups[-1]) - 1))
     lost = forgetting(groups)[:-1]
     return {
         "groups": groups,
         "all": everything,
-        "last": {
-            "all": everything[-1],
-            "known": known,
-            "novel": novel,
-            "harmonic": 2 * known * novel / (known + novel) if known + novel else 0.0,
-        },
+        "last": last._asdict() | {"harmonic": last.harmonic},
         "forgetting": {"mean": sum(lost) / max(1, len(lost)), "known": lost[0] if lost else 0.0, "groups": lost},
     }
 
@@ -315,8 +310,8 @@ def benchmark(
     if not seeds:
         raise InputError("No seed was given; give one at least, as in --seeds 0 1 2.")
     files.check_writable(output)
-    check_results(which, read(path))
-    todo = [row for row in asked if not has(path, *row)]
+    check_setting(path, which.setting(), which.compare)
+    todo = [(name, seed) for name, seed in asked if not has(path, {"method": name, "seed": seed})]
     if len(todo) < len(asked):
         log.info(f"{len(asked) - len(todo)} of {len(asked)} rows are finished already.")
     source = read_source(which, data, progress) if todo else None
@@ -324,10 +319,10 @@ def benchmark(
         assert source is not None
         try:
             with cache.lock(f"{path.resolve()} {name} {seed}").acquire(timeout=0):
-                if not has(path, name, seed):
+                if not has(path, {"method": name, "seed": seed}):
                     log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.")
-                    row = run(which, source, name, seed, progress)
-                    add(path, row | {"command": which.command(name, seed)}, which)
+                    row = run(which, source, name, seed, progress) | {"command": which.command(name, seed)}
+                    add(path, which.setting(), [row], by=("method", "seed"))
         except Timeout:
             log.info(f"{name}, seed {seed}: another process is at it.")
         progress("rows", len(todo), {"epoch": number + 1.0})

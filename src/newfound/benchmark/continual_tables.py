@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from newfound.benchmark.summary import read, spread
+from newfound.benchmark.results import read
+from newfound.benchmark.summary import markdown, spread
 
 TITLES = {
     "anchored": "ours: anchors for known and novel classes",
@@ -69,26 +70,20 @@ def summary(results: dict[str, Any]) -> pd.DataFrame:
 def table(results: dict[str, Any]) -> str:
     """The same in Markdown, with what each row is."""
     rows = summary(results)
-    lines = [f"| {' | '.join(rows.columns)} |", "|---" * len(rows.columns) + "|"]
-    lines += [
-        f"| {TITLES.get(row[0], row[0])} (`{row[0]}`) | {' | '.join(map(str, row[1:]))} |"
-        for row in rows.itertuples(index=False)
-    ]
-    return "\n".join(lines)
+    lines = ([f"{TITLES.get(name, name)} (`{name}`)", *cells] for name, *cells in rows.itertuples(index=False))
+    return markdown(rows, lines)
 
 
 def groups(results: dict[str, Any]) -> str:
     """Accuracy of each group of classes after each step, mean over seeds, in Markdown: a block of lines a method."""
-    sizes = results["setting"]["classes"]
-    lines = [f"| method | after step | all | {' | '.join(f'classes {head}' for head in _heads(sizes))} |"]
-    lines.append("|---" * (len(sizes) + 3) + "|")
+    sizes, lines = results["setting"]["classes"], []
     for name in _ordered(results):
         own = [row for row in results["rows"] if row["method"] == name]
         for step in range(len(sizes)):
             cells = [_mean([row["all"][step] for row in own])]
             cells += [_mean([row["groups"][step][group] for row in own]) for group in range(step + 1)]
-            lines.append(f"| `{name}` | {step} | {' | '.join(cells + [''] * (len(sizes) - step - 1))} |")
-    return "\n".join(lines)
+            lines.append([f"`{name}`", step, *cells, *[""] * (len(sizes) - step - 1)])
+    return markdown(["method", "after step", "all", *(f"classes {head}" for head in _heads(sizes))], lines)
 
 
 def draw(results: dict[str, Any]) -> str:

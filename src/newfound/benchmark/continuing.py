@@ -6,7 +6,6 @@ their numbers, so what each is called before serves both. Who has looked at an i
 it is likelier right than others. So this reviewer is in a hurry, and most images are never looked at.
 """
 
-import json
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +15,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from newfound import cache, files, parallel
+from newfound import files, parallel
 from newfound.benchmark.piles import PILES
+from newfound.benchmark.results import add, has, read
 from newfound.benchmark.reviewer import Proposal, Reviewer, filled, show
-from newfound.benchmark.reviewing import ABOUT, read
-from newfound.benchmark.summary import spread
+from newfound.benchmark.reviewing import ABOUT
+from newfound.benchmark.summary import NOT_RUN, markdown, spread
 from newfound.console import Progress, silent
 from newfound.discovery.answers import answers
 from newfound.discovery.discover import discover
@@ -89,7 +89,7 @@ def continue_reviews(
     path = output / "continue.json"
     for name in only or PILES:
         for seed in seeds or SEEDS:
-            if any((row["pile"], row["seed"]) == (name, seed) for row in read(path)["rows"]):
+            if has(path, {"pile": name, "seed": seed}):
                 continue
             log.info(f"{name}: seed {seed}.")
             with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +98,7 @@ def continue_reviews(
                 run = discover(
                     known=known, unlabelled=unlabelled, run=asked, stage=STAGE, truth=True, progress=progress
                 )
-                _add(path, [{"pile": name, "seed": seed} | point for point in follow(run)])
+                add_points(path, [{"pile": name, "seed": seed} | point for point in follow(run)])
     return path
 
 
@@ -155,8 +155,8 @@ def name_kinds(now: Classes, kinds: Sequence[str]) -> dict[int, int]:
     return named | (metrics.matching(truth[rest], now.assignment[rest]) if rest.any() else {})
 
 
-def _add(path: Path, points: Sequence[dict[str, Any]]) -> None:
-    """Add rows; each is a line of the file."""
+def add_points(path: Path, points: Sequence[dict[str, Any]]) -> None:
+    """Add rows to the results."""
     setting = {
         "piles": ABOUT,
         "discovery": "--method kmeans --read-by k-means, number of classes estimated, one stage, efficientnet-lite0",
@@ -168,11 +168,7 @@ def _add(path: Path, points: Sequence[dict[str, Any]]) -> None:
         "command": "newfound benchmark continue",
         "versions": versions(),
     }
-    with cache.lock(path.stem):
-        rows = sorted([*read(path)["rows"], *points], key=lambda row: (row["pile"], row["seed"], row["actions"]))
-        lines = ",\n".join(f" {json.dumps(row, ensure_ascii=False)}" for row in rows)
-        head = json.dumps(setting, indent=1, ensure_ascii=False).replace("\n", "\n ")
-        files.write(path, f'{{\n"setting": {head},\n"rows": [\n{lines}\n]\n}}\n')
+    add(path, setting, points, by=("pile", "seed", "actions"), lines=True)
 
 
 def table(results: dict[str, Any]) -> pd.DataFrame:
@@ -196,14 +192,12 @@ def table(results: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def markdown(path: Path) -> str:
-    """The same for a page."""
-    results = read(path)
-    if not results["rows"]:
-        return "Not run yet."
+def tables(path: Path) -> str:
+    """The same in Markdown."""
+    if not (results := read(path))["rows"]:
+        return NOT_RUN
     shown = table(results)
-    lines = [f"| {' | '.join(shown.columns)} |", "|---" * len(shown.columns) + "|"]
-    return "\n".join(lines + [f"| {' | '.join(map(str, row))} |" for row in shown.itertuples(index=False)])
+    return markdown(shown, shown.itertuples(index=False))
 
 
 def curves(path: Path) -> list[tuple[str, list[Curve]]]:

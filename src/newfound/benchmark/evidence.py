@@ -1,6 +1,5 @@
 """Does the default win? On class splits, seeds and sets that nothing was chosen on, beside every control."""
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +9,12 @@ import pandas as pd
 from filelock import Timeout
 
 from newfound import cache, files, methods, parallel
+from newfound.benchmark.results import add, has, read
 from newfound.benchmark.rows import WHITENED
-from newfound.benchmark.run import Table, benchmark, found
+from newfound.benchmark.run import Table, benchmark, locate_data
 from newfound.benchmark.small import SETS, learn_known, run_row
-from newfound.benchmark.summary import cell, flat, interval, paired, spread
-from newfound.console import Progress, silent
+from newfound.benchmark.summary import NOT_RUN, cell, flat, interval, markdown, paired, spread
+from newfound.console import Progress, retitle, silent
 from newfound.discovery.facts import versions
 from newfound.discovery.scoring import PIXELS, TITLES
 from newfound.encoders.pixels import READING_SHRINK
@@ -25,6 +25,8 @@ log = logging.getLogger("newfound")
 READING = "unit k-means"
 """Of small sets, whose latents the product has whitened."""
 OURS, CONTROL = "spacing", "spacing:unanchored"
+COMPARED = ((OURS, "kmeans"), (OURS, CONTROL), (OURS, "uno"), ("uno+spacing", "uno"))
+"""What is subtracted from what."""
 LARGE = ("kmeans", "pairs+spacing", OURS, CONTROL, "uno", "uno+spacing", "dtc")
 """Rows of the tables on CIFAR."""
 FEW = (PIXELS, "kmeans", OURS, CONTROL, "uno", "uno+spacing", "pairs", "pairs+spacing")
@@ -99,7 +101,7 @@ def evidence(
         if part.table is None:
             paths.append(_run_small(part, data, output, wanted, progress))
         else:
-            place = found(part.table.dataset, data)
+            place = locate_data(part.table.dataset, data)
             paths.append(benchmark(part.table, place, output, only=part.methods, seeds=wanted, progress=progress))
     return paths
 
@@ -111,24 +113,16 @@ def _run_small(part: Part, data: Path | None, output: Path, seeds: Sequence[int]
         for method in part.methods:
             try:
                 with cache.lock(f"{path.resolve()} {method} {seed}").acquire(timeout=0):
-                    if not _has(path, method, seed):
+                    if not has(path, {"method": method, "seed": seed}, current):
                         log.info(f"{part.name}: {method}, seed {seed}.")
                         model = learn_known(small, seed, progress)
-                        rows = run_row(small, model, method, seed, _titled(progress, f"{part.name} {seed}: {method}"))
-                        rows = [row | {"rule": rule(method)} for row in rows]
-                        _add(path, _setting(part, small.stage, small.asked), rows)
+                        told = retitle(progress, f"{part.name} {seed}: {method}")
+                        rows = [row | {"rule": rule(method)} for row in run_row(small, model, method, seed, told)]
+                        setting, by = _setting(part, small.stage, small.asked), ("method", "seed", "reading")
+                        add(path, setting, rows, by, current=current)
             except Timeout:
                 log.info(f"{part.name}: {method}, seed {seed}: another process is at it.")
     return path
-
-
-def _titled(progress: Progress, title: str) -> Progress:
-    return lambda stage, epochs, row: progress(title, epochs, row)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """What a file of evidence holds; nothing where there is none yet."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"setting": None, "rows": []}
 
 
 def table(results: dict[str, Any], reading: str = READING) -> pd.DataFrame:
@@ -154,9 +148,9 @@ def table(results: dict[str, Any], reading: str = READING) -> pd.DataFrame:
 
 def overview(folder: Path) -> str:
     """One line for every set that was run, in Markdown: ours beside what matters most."""
-    shown = (PIXELS, "kmeans", OURS, CONTROL, "uno")
-    heads = ("pixels", "start features", "**spacing**", "without anchors", "UNO")
-    lines = [f"| accuracy / NMI | {' | '.join(heads)} | seeds |", "|---" * (len(shown) + 2) + "|"]
+    shown = (PIXELS, "kmeans", OURS, CONTROL, "uno", "uno+spacing")
+    names = ("pixels", "start features", "**spacing**", "without anchors", "UNO", "UNO + spacing")
+    lines = []
     for part in PARTS.values():
         path = folder / (f"evidence-{part.name}.json" if part.table is None else f"{part.name}.json")
         results = read(path)
@@ -166,8 +160,8 @@ def overview(folder: Path) -> str:
         rows = rows[rows["reading"] == reading_of(part)]
         cells = [brief(rows[rows["method"] == name]) for name in shown]
         title = ABOUT[part.name] if part.table is None else f"{part.table.dataset} {part.table.split}, from scratch"
-        lines.append(f"| {title} | {' | '.join(cells)} | {(rows['method'] == OURS).sum()} |")
-    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+        lines.append([title, *cells, (rows["method"] == OURS).sum()])
+    return markdown(("accuracy / NMI", *names, "seeds"), lines)
 
 
 def reading_of(part: Part) -> str:
@@ -186,8 +180,9 @@ def small_tables(folder: Path) -> str:
     for part in (part for part in PARTS.values() if part.table is None):
         if (results := read(folder / f"evidence-{part.name}.json"))["rows"]:
             parts.append(f"**{ABOUT[part.name]}** (`newfound benchmark evidence --parts {part.name}`)\n")
-            parts.append(_markdown(table(results)) + "\n")
-    return "\n".join(parts) or "Not run yet."
+            shown = table(results)
+            parts.append(markdown(shown, shown.itertuples(index=False)) + "\n")
+    return "\n".join(parts) or NOT_RUN
 
 
 def large_tables(folder: Path) -> str:
@@ -202,25 +197,24 @@ def large_tables(folder: Path) -> str:
             cells = {TITLES[name]: f"{cell(rows)} ({len(rows)})" for name, rows in own.items() if len(rows)}
             columns |= {f"{part.table.dataset} {part.table.split}": cells} if cells else {}
     if not columns:
-        return "Not run yet."
+        return NOT_RUN
     shown = pd.DataFrame(columns).reindex([TITLES[name] for name in LARGE]).fillna("not run")
-    return _markdown(shown.rename_axis("method").reset_index())
+    return markdown(["method", *shown], shown.itertuples())
 
 
 def verdicts(folder: Path) -> str:
-    """Ours minus others, seed by seed, over each set and over all together, in Markdown."""
-    lines = ["| ours minus | set | accuracy, points | NMI | seeds |", "|---|---|---|---|---|"]
-    for other in ("kmeans", CONTROL, "uno"):
-        every = []
+    """One method minus another, seed by seed, over each set and over all together, in Markdown."""
+    lines = []
+    for one, other in COMPARED:
+        what, every = f"{TITLES[one]} − {TITLES[other]}", []
         for part in PARTS.values():
-            found = _differences(folder, part, other)
+            found = _differences(folder, part, one, other)
             if len(found):
                 every.append(found)
-                lines.append(_verdict(other, part.name, found))
+                lines.append([what, part.name, *_verdict(found)])
         if len(every) > 1:
-            means = pd.DataFrame([found.mean() for found in every])
-            lines.append(_verdict(other, "**means of the sets**", means))
-    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+            lines.append([what, "**means of the sets**", *_verdict(pd.DataFrame([found.mean() for found in every]))])
+    return markdown(("difference", "set", "accuracy, points", "NMI", "seeds"), lines)
 
 
 def differences(results: dict[str, Any], one: str, other: str, reading: str = READING) -> pd.DataFrame:
@@ -232,23 +226,17 @@ def differences(results: dict[str, Any], one: str, other: str, reading: str = RE
     return (first - second).dropna() * [100, 1]
 
 
-def _differences(folder: Path, part: Part, other: str) -> pd.DataFrame:
-    """The same of ours, whether the part is a small set or a table of CIFAR."""
+def _differences(folder: Path, part: Part, one: str, other: str) -> pd.DataFrame:
+    """The same, whether the part is a small set or a table of CIFAR."""
     if part.table is None:
-        return differences(read(folder / f"evidence-{part.name}.json"), OURS, other)
+        return differences(read(folder / f"evidence-{part.name}.json"), one, other)
     if not (path := folder / f"{part.name}.json").is_file():
         return pd.DataFrame()
-    return paired(read(path), OURS, other, reading_of(part)) * [100, 1]
+    return paired(read(path), one, other, reading_of(part)) * [100, 1]
 
 
-def _verdict(other: str, name: str, found: pd.DataFrame) -> str:
-    cells = f"{interval(found['accuracy'], 1)} | {interval(found['nmi'], 3)} | {len(found)}"
-    return f"| {TITLES[other]} | {name} | {cells} |"
-
-
-def _markdown(rows: pd.DataFrame) -> str:
-    lines = [f"| {' | '.join(map(str, rows.columns))} |", "|---" * len(rows.columns) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows.itertuples(index=False))])
+def _verdict(found: pd.DataFrame) -> list[Any]:
+    return [interval(found["accuracy"], 1), interval(found["nmi"], 3), len(found)]
 
 
 def rule(method: str) -> str:
@@ -263,18 +251,6 @@ def rule(method: str) -> str:
 def current(row: dict[str, Any]) -> bool:
     """Whether a row is of the method as it is now."""
     return row.get("rule") == rule(row["method"])
-
-
-def _has(path: Path, method: str, seed: int) -> bool:
-    return any((row["method"], row["seed"]) == (method, seed) and current(row) for row in read(path)["rows"])
-
-
-def _add(path: Path, setting: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with cache.lock(path.stem):
-        kept = [row for row in read(path)["rows"] if current(row)]
-        text = json.dumps({"setting": setting, "rows": [*kept, *rows]}, indent=1, ensure_ascii=False)
-        files.write(path, text + "\n")
 
 
 def _setting(part: Part, stage: Any, asked: int | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """How many actions a review takes: the simulated reviewer on piles whose truth is known, beside single images."""
 
-import json
 import logging
 import tempfile
 from collections import Counter
@@ -13,10 +12,11 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from newfound import cache, files, parallel
+from newfound import files, parallel
 from newfound.benchmark.piles import PILES
+from newfound.benchmark.results import add, has, read
 from newfound.benchmark.reviewer import SCREEN, VERBS, Reviewer, filled
-from newfound.benchmark.summary import spread
+from newfound.benchmark.summary import NOT_RUN, markdown, spread
 from newfound.console import Progress, silent
 from newfound.discovery.discover import discover
 from newfound.discovery.edits import Classes
@@ -73,11 +73,11 @@ def review(
     for name in only or PILES:
         paths.append(output / f"review-{name}.json")
         for seed in seeds or SEEDS:
-            if all(row["seed"] != seed for row in read(paths[-1])["rows"]):
+            if not has(paths[-1], {"seed": seed}):
                 log.info(f"{name}: seed {seed}.")
                 with tempfile.TemporaryDirectory() as folder:
                     run = find(name, data, seed, Path(folder), progress)
-                _add(paths[-1], name, {"seed": seed} | review_run(run))
+                add(paths[-1], _setting(name), [{"seed": seed} | review_run(run)], by=("seed",), lines=True)
     return paths
 
 
@@ -156,15 +156,8 @@ def thin(single: Mapping[str, Float[ndarray, " labelled"]], points: int = 60) ->
     return {name: [[int(row), round(float(single[name][row]), 4)] for row in some] for name, some in rows.items()}
 
 
-def read(path: Path) -> dict[str, Any]:
-    """What a file of results holds; nothing where there is none yet."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"setting": None, "rows": []}
-
-
-def _add(path: Path, name: str, row: dict[str, Any]) -> None:
-    """Add a row; each is a line of the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    setting = {
+def _setting(name: str) -> dict[str, Any]:
+    return {
         "pile": ABOUT[name],
         "discovery": "the defaults, number of classes estimated, one stage, seen through efficientnet-lite0",
         "accuracy": "share of images whose class bears the name of what they show",
@@ -173,11 +166,6 @@ def _add(path: Path, name: str, row: dict[str, Any]) -> None:
         "command": f"newfound benchmark review --parts {name}",
         "versions": versions(),
     }
-    with cache.lock(path.stem):
-        rows = sorted([*read(path)["rows"], row], key=lambda each: each["seed"])
-        lines = ",\n".join(f" {json.dumps(each, ensure_ascii=False)}" for each in rows)
-        head = json.dumps(setting, indent=1, ensure_ascii=False).replace("\n", "\n ")
-        files.write(path, f'{{\n"setting": {head},\n"rows": [\n{lines}\n]\n}}\n')
 
 
 def table(results: Mapping[str, Any]) -> pd.DataFrame:
@@ -206,17 +194,14 @@ def tables(folder: Path) -> str:
     for name in PILES:
         if (results := read(folder / f"review-{name}.json"))["rows"]:
             shown = table(results)
-            lines = [f"| {' | '.join(map(str, shown.columns))} |", "|---" * len(shown.columns) + "|"]
-            lines += [f"| {' | '.join(map(str, row))} |" for row in shown.itertuples(index=False)]
             parts.append(f"**{ABOUT[name]}** (`newfound benchmark review --parts {name}`)\n")
-            parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts) or "Not run yet."
+            parts.append(markdown(shown, shown.itertuples(index=False)) + "\n")
+    return "\n".join(parts) or NOT_RUN
 
 
 def verdict(folder: Path) -> str:
     """What a review takes beside single images, over seeds, in Markdown."""
-    heads = ["pile", "the simulated reviewer", *ALONE, "reached"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for name in PILES:
         rows = read(folder / f"review-{name}.json")["rows"]
         if rows:
@@ -224,8 +209,8 @@ def verdict(folder: Path) -> str:
             ours = pd.Series([1000 * row["goal"]["actions"] / row["images"] for row in there], dtype=float)
             alone = [pd.Series([1000 * row["alone"][way] / row["images"] for row in rows]) for way in ALONE]
             cells = [f"**{spread(ours, 0)}**" if there else "–", *(spread(values, 0) for values in alone)]
-            lines.append(f"| {ABOUT[name].partition(':')[0]} | {' | '.join(cells)} | {len(there)} of {len(rows)} |")
-    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+            lines.append([ABOUT[name].partition(":")[0], *cells, f"{len(there)} of {len(rows)}"])
+    return markdown(["pile", "the simulated reviewer", *ALONE, "reached"], lines)
 
 
 def curves(folder: Path) -> list[tuple[str, list[Curve]]]:
@@ -250,13 +235,13 @@ def _per_thousand(actions: Sequence[int], row: Mapping[str, Any]) -> list[float]
 
 def milestones(folder: Path) -> str:
     """What it took on the way, mean over seeds, in Markdown."""
-    lines = [f"| accuracy | {' | '.join(f'{share:.0%}' for share in WAY)} |", "|---" * (1 + len(WAY)) + "|"]
+    lines = []
     for name in PILES:
         if rows := read(folder / f"review-{name}.json")["rows"]:
             for what, title in (("actions", "actions"), ("looked", "images looked at")):
                 cells = [spread(pd.Series([_reach(row, share, what) for row in rows]), 0) for share in WAY]
-                lines.append(f"| {ABOUT[name].partition(':')[0]}, {title} | {' | '.join(cells)} |")
-    return "\n".join(lines) if len(lines) > 2 else "Not run yet."
+                lines.append([f"{ABOUT[name].partition(':')[0]}, {title}", *cells])
+    return markdown(["accuracy", *(f"{share:.0%}" for share in WAY)], lines)
 
 
 def _reach(row: Mapping[str, Any], share: float, what: str) -> float:
@@ -275,12 +260,6 @@ def spending(folder: Path) -> str:
             total.update({action: 1000 * spent / n / len(goals) for action, spent in goal["spent"].items()})
         if goals:
             columns[ABOUT[name].partition(":")[0]] = dict(total)
-    if not columns:
-        return "Not run yet."
     actions = [action for action in VERBS if any(action in column for column in columns.values())]
-    lines = [f"| | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
-    lines += [
-        f"| {action} | {' | '.join(f'{column.get(action, 0):.1f}' for column in columns.values())} |"
-        for action in actions
-    ]
-    return "\n".join(lines)
+    lines = [[action, *(f"{column.get(action, 0):.1f}" for column in columns.values())] for action in actions]
+    return markdown(["", *columns], lines)

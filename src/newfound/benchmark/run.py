@@ -14,6 +14,7 @@ from filelock import Timeout
 from newfound import cache, files, methods, parallel
 from newfound.benchmark.budgets import BUDGETS, Budget
 from newfound.benchmark.published import CONTROLS, DATASETS, TABLES
+from newfound.benchmark.results import Row, add, check_setting, has
 from newfound.benchmark.rows import run as run_row
 from newfound.benchmark.stages import Task
 from newfound.console import Progress, about, silent
@@ -51,6 +52,14 @@ class Table:
         own = {"method": method, "seed": seed, "weight": budget.weight(method), "spacing": spacing}
         return self.setting() | own | {"training": budget.training(method).settings()}
 
+    def compare(self, row: Row) -> list[str]:
+        """What a row has otherwise than it would have now; one that no table can be made of fails."""
+        _ = row["train"].items()
+        now = self.row(row["method"], row["seed"])
+        was = {"spacing": now["spacing"]} | row  # older rows do not say it
+        names = {"weight": "λ", "training": "training", "spacing": "Spacing"}
+        return [f"{name} of {row['method']}" for key, name in names.items() if was[key] != now[key]]
+
     def setting(self) -> dict[str, Any]:
         """Everything that all its rows share."""
         return asdict(self) | {
@@ -79,7 +88,7 @@ def table(stages: str, dataset: str | None, split: str | None, budget: str) -> T
     return which
 
 
-def found(dataset: str, data: Path | None) -> Path:
+def locate_data(dataset: str, data: Path | None) -> Path:
     """The folder with CIFAR's files; a clear word when it is not known."""
     if data is None:
         datasets.DATASETS[dataset].check(None)  # says which files are needed
@@ -121,11 +130,10 @@ def benchmark(
         raise InputError("No seed was given; give one at least, as in --seeds 0 1 2.")
     for folder in (output, *([] if keep is None else [keep])):
         files.check_writable(folder)
-    budget, results = BUDGETS[which.budget], Results(path)
-    results.claim(which.setting(), budget)
-    task = read_task(which, data, budget)
+    check_setting(path, which.setting(), which.compare)
+    task = read_task(which, data, BUDGETS[which.budget])
     asked = [(name, seed) for group in groups for seed in seeds for name in group]
-    todo = [row for row in asked if not results.has(*row)]
+    todo = [(name, seed) for name, seed in asked if not has(path, {"method": name, "seed": seed})]
     if len(todo) < len(asked):
         none = "" if keep is None else " Nothing is kept of them; to draw them too, run them anew with another -o."
         log.info(f"{len(asked) - len(todo)} of {len(asked)} rows are finished already.{none}")
@@ -134,11 +142,11 @@ def benchmark(
     for number, (name, seed) in enumerate(todo):
         try:
             with cache.lock(f"{path.resolve()} {name} {seed}").acquire(timeout=0):
-                if not results.has(name, seed):
+                if not has(path, {"method": name, "seed": seed}):
                     left = (time.perf_counter() - began) / max(made, 1) * (len(todo) - number)
                     time_left = f" {about(left).capitalize()} left." if made else ""
                     log.info(f"Row {number + 1} of {len(todo)}: {name}, seed {seed}.{time_left}")
-                    make_row(which, task, results, name, seed, keep, progress)
+                    make_row(which, task, path, name, seed, keep, progress)
                     made += 1
         except Timeout:
             log.info(f"{name}, seed {seed}: another process is at it.")
@@ -146,16 +154,15 @@ def benchmark(
     return path
 
 
-def make_row(
-    which: Table, task: Task, results: "Results", name: str, seed: int, keep: Path | None, progress: Progress
-) -> None:
+def make_row(which: Table, task: Task, path: Path, name: str, seed: int, keep: Path | None, progress: Progress) -> None:
     """Run one row, from where it was interrupted, and add it to the results."""
-    own = which.row(name, seed) | {"pixels": task.fingerprint, "results": str(results.path.resolve())}
+    own = which.row(name, seed) | {"pixels": task.fingerprint, "results": str(path.resolve())}
     checkpoint = cache.root() / "rows" / f"{cache.key(own)}.safetensors"
     latents = None if keep is None else keep / f"{which.name}-{name}-{seed}"
     budget = BUDGETS[which.budget]
     row = run_row(task, name, seed, budget, progress, keep=latents, checkpoint=checkpoint)
-    results.add(row | {"spacing": own["spacing"], "command": which.command(name, seed)}, which.setting())
+    row |= {"spacing": own["spacing"], "command": which.command(name, seed)}
+    add(path, which.setting(), [row], by=("method", "seed"))
     checkpoint.unlink(missing_ok=True)
 
 
@@ -164,75 +171,6 @@ def read_task(which: Table, data: Path, budget: Budget) -> Task:
     datasets.DATASETS[which.dataset].check(data)
     train, test = (thinned(load_dataset(which.dataset, data, part), budget.images) for part in ("train", "test"))
     return Task(which.dataset, which.split, which.stages == "single-stage", train, test)
-
-
-class Results:
-    """One file of results: a setting, and one row per method and seed."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def read(self) -> dict[str, Any]:
-        """What is there."""
-        if not self.path.is_file():
-            return {"setting": None, "rows": []}
-        try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            rows = list(found["rows"])
-            for row in rows:
-                methods.parse(row["method"])
-                _ = row["seed"], row["weight"], row["training"], row["train"].items()
-            return {"setting": dict(found["setting"]), "rows": rows}
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            raise InputError(
-                f"{self.path} is no file of results that this version can add to ({type(error).__name__}: {error}). "
-                "Move it away, or give another -o."
-            ) from error
-
-    def claim(self, setting: dict[str, Any], budget: Budget) -> None:
-        """Refuse a file that holds results of another setting."""
-        found = self.read()
-        was = found["setting"] or setting
-        differ = differing(was, setting)
-        rows = {row["method"]: row for row in found["rows"]}
-        differ += [f"λ of {name}" for name, row in rows.items() if row["weight"] != budget.weight(name)]
-        differ += [
-            f"training of {name}" for name, row in rows.items() if row["training"] != budget.training(name).settings()
-        ]
-        differ += [
-            f"Spacing of {name}"
-            for name, row in rows.items()
-            if "spacing" in row and row["spacing"] != methods.parse(name).settings()["spacing"]
-        ]
-        if differ:
-            raise InputError(
-                f"{self.path} holds results of another setting ({', '.join(differ)} differ). "
-                "Move the file away, or write elsewhere with -o."
-            )
-
-    def has(self, name: str, seed: int) -> bool:
-        """Whether this row is done."""
-        return any(row["method"] == name and row["seed"] == seed for row in self.read()["rows"])
-
-    def add(self, row: dict[str, Any], setting: dict[str, Any]) -> None:
-        """Add a row, if it is not there; another process may be adding one too."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with cache.lock(self.path.stem):
-            if self.has(row["method"], row["seed"]):
-                return
-            rows = [*self.read()["rows"], row]
-            text = json.dumps({"setting": setting, "rows": rows}, indent=1, ensure_ascii=False)
-            files.write(self.path, text + "\n")
-
-
-def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The names under which two settings differ, those within a part behind its name."""
-    names = []
-    for name in sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)):
-        parts = one.get(name), other.get(name)
-        inside = differing(*parts) if all(isinstance(part, dict) for part in parts) else []  # type: ignore[arg-type]
-        names += [f"{name}: {part}" for part in inside] or [name]
-    return names
 
 
 def thinned(images: Images, most: int | None) -> Images:

@@ -8,6 +8,7 @@ import numpy as np
 
 from newfound import methods
 from newfound.benchmark.budgets import BUDGETS
+from newfound.benchmark.results import Row
 from newfound.data.datasets import DATASETS
 from newfound.errors import InputError, check_word
 from newfound.types import Training
@@ -109,6 +110,12 @@ class Sequence:
             "cost": asdict(self.cost),
             "first": BUDGETS[self.cost.own].supervised.settings() if self.backbone is None else None,
         }
+
+    def compare(self, row: Row) -> list[str]:
+        """What a row has otherwise than it would have now; one that no table can be made of fails."""
+        _ = row["seed"], row["groups"], row["last"]["all"], row["forgetting"]["mean"]
+        same = row["training"] == self.training(row["method"]).settings()
+        return [] if same else [f"training of {row['method']}"]
 
     def row(self, method: str, seed: int) -> dict[str, Any]:
         """Everything that one row depends on."""

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from newfound import cache
+from newfound.benchmark import entries
 from newfound.benchmark.stages import fingerprint
 from newfound.console import Progress, silent
 from newfound.data.datasets import load_dataset, load_doodles, split_dataset
@@ -108,7 +108,7 @@ def fit_known(known: Images, stage: StageOne, seed: int, progress: Progress = si
 def learn_known(small: SmallSet, seed: int, progress: Progress = silent) -> Model:
     """Stage one of a set, from the cache once it has been run."""
     setting = {"known": fingerprint(small.known), "stage": vars(small.stage), "seed": seed, "smoothing": 0.0}
-    folder = cache.entry(
+    folder = entries.entry(
         "small", setting, lambda place: fit_known(small.known, small.stage, seed, progress).save_pretrained(place)
     )
     return Model.from_pretrained(folder)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound import cache
+from newfound.benchmark import entries
 from newfound.benchmark.budgets import BUDGETS
 from newfound.benchmark.cached_maps import recall, remember
 from newfound.benchmark.features import look_at
@@ -104,7 +105,7 @@ class PixelSource:
             remember(model.backbone, self.train.pixels, folder / MAPS, VIEW, 0)
 
         setting = {"first": self.folder.name, "images": self.fingerprint, "view": VIEW}
-        maps = recall(cache.entry("maps", setting, make) / MAPS)
+        maps = recall(entries.entry("maps", setting, make) / MAPS)
         return Tail(model.backbone), FeatureDataset(maps, labels, rows)
 
     def test(self, model: Model) -> Float[Tensor, "m dim"]:

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from newfound import cache, methods
+from newfound import methods
+from newfound.benchmark import entries
 from newfound.benchmark.budgets import Budget
 from newfound.benchmark.cached_maps import VIEWS, adapt_batch_norm, adapt_model, recall, remember
 from newfound.console import Progress
@@ -111,14 +112,14 @@ class Stages:
             return self._fresh(self.similarity() if "similarity" in recipe.stage_one else None)
         if origin == "finished":
             trunk, folder = self.rotation(), self.finished()
-            rows, before = task.rows, cache.seconds(trunk)
+            rows, before = task.rows, entries.seconds(trunk)
         elif origin == "settled":
             trunk = folder = self.settled()
-            rows, before = torch.arange(len(task.rows)), cache.seconds(self.supervised())
+            rows, before = torch.arange(len(task.rows)), entries.seconds(self.supervised())
         else:
             trunk = folder = self.supervised()
             rows, before = torch.arange(len(task.rows)), 0.0
-        model, seconds = Model.from_pretrained(folder), before + cache.seconds(folder)
+        model, seconds = Model.from_pretrained(folder), before + entries.seconds(folder)
         if (trunk / MAPS).is_file() and not recipe.pixels:
             return Start(model, Tail(model.backbone), FeatureDataset(recall(trunk / MAPS), task.labels, rows), seconds)
         return Start(model, model.backbone, PixelDataset(task.pixels, task.labels), seconds)
@@ -135,12 +136,12 @@ class Stages:
             training = budget.supervised
             told = self._telling("known classes", training)
             model = pretrain(
-                learner, known, training, self.seed, progress=told, checkpoint=cache.unfinished(folder), resume=True
+                learner, known, training, self.seed, progress=told, checkpoint=entries.unfinished(folder), resume=True
             )
             model.save_pretrained(folder)
 
         setting = self._setting(split=True, stage=self.budget.supervised) | {"smoothing": self.budget.smoothing}
-        return cache.entry("supervised", setting, make)
+        return entries.entry("supervised", setting, make)
 
     def settled(self) -> Path:
         """The supervised model after a look at the discovery set, and its maps."""
@@ -153,7 +154,7 @@ class Stages:
 
         setting = {"supervised": supervised.name, "labelled": self.task.labelled, "statistics": "carried along"}
         setting |= self._remembered()
-        return cache.entry("settled", setting, make)
+        return entries.entry("settled", setting, make)
 
     def rotation(self) -> Path:
         """RotNet on all training images, and its maps. It knows no labels, so it serves every split."""
@@ -176,7 +177,7 @@ class Stages:
             self._remember(backbone, images.pixels, folder)
 
         setting = self._setting(split=False, stage=self.budget.rotation) | {"turns": self.budget.turns}
-        return cache.entry("rotation", setting | self._remembered(), make)
+        return entries.entry("rotation", setting | self._remembered(), make)
 
     def finished(self) -> Path:
         """Cross-entropy on the last stage, from the trunk that RotNet left."""
@@ -202,7 +203,7 @@ class Stages:
 
         setting = self._setting(split=True, stage=self.budget.finishing)
         setting |= {"trunk": trunk.name, "smoothing": self.budget.smoothing}
-        return cache.entry("finished", setting, make)
+        return entries.entry("finished", setting, make)
 
     def similarity(self) -> Path:
         """KCL's and MCL's network that says whether two images share a class."""
@@ -217,18 +218,18 @@ class Stages:
                 width=self.budget.width,
                 stride=self.budget.stride,
                 progress=told,
-                checkpoint=cache.unfinished(folder),
+                checkpoint=entries.unfinished(folder),
                 resume=True,
             )
             _, channels, size, _ = known.pixels.shape
             model = Model(pairs.backbone, size=size, channels=channels, classes=known.listing.classes, similarity=pairs)
             model.save_pretrained(folder)
 
-        return cache.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
+        return entries.entry("similarity", self._setting(split=True, stage=self.budget.similarity), make)
 
     def _fit(self, learner: Learner, data: Dataset, training: Training, stage: str, folder: Path) -> None:
         """Train for an entry of the cache; interrupted, it goes on where it stopped."""
-        told, checkpoint = self._telling(stage, training), cache.unfinished(folder)
+        told, checkpoint = self._telling(stage, training), entries.unfinished(folder)
         fit(learner, data, training, self.seed, progress=told, checkpoint=checkpoint, resume=True)
 
     def _fresh(self, folder: Path | None) -> Start:
@@ -241,7 +242,7 @@ class Stages:
         classes = self.task.parts.known.listing.classes
         model = Model(backbone, size=pixels.shape[-1], channels=pixels.shape[1], classes=classes, similarity=similarity)
         return Start(
-            model, backbone, PixelDataset(pixels, self.task.labels), 0.0 if folder is None else cache.seconds(folder)
+            model, backbone, PixelDataset(pixels, self.task.labels), 0.0 if folder is None else entries.seconds(folder)
         )
 
     def _remember(self, backbone: Backbone, pixels: UInt8[Tensor, "n channels height width"], folder: Path) -> None:

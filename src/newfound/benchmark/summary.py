@@ -1,7 +1,7 @@
 """Results → tables for people."""
 
-import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,17 @@ from scipy.stats import t as student
 
 from newfound import methods
 from newfound.benchmark.published import CONTROLS, TABLES
+from newfound.benchmark.results import read
 
 READINGS = ("head", "k-means", "unit k-means")
+NOT_RUN = "Not run yet."
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The setting and the rows of a file of results."""
-    return json.loads(path.read_text(encoding="utf-8"))
+def markdown(heads: Iterable[object], rows: Iterable[Iterable[object]], nothing: str = NOT_RUN) -> str:
+    """A table in Markdown, every cell as it is written; without rows, what is said instead."""
+    names, body = [*map(str, heads)], [f"| {' | '.join(map(str, row))} |" for row in rows]
+    head = " | ".join(names).lstrip()  # the first column may have no name
+    return "\n".join([f"| {head} |", "|---" * len(names) + "|", *body]) if body else nothing
 
 
 def flat(results: dict[str, Any], images: str = "train") -> pd.DataFrame:
@@ -74,16 +78,19 @@ def cell(own: pd.DataFrame) -> str:
 
 def gains(results: dict[str, Any]) -> str:
     """What Spacing adds to its host, in Markdown: within one reading, seed by seed, with the interval of the mean."""
-    lines = ["| with Spacing | over | reading | accuracy, points | NMI | seeds |", "|---|---|---|---|---|---|"]
+    lines = []
     for name in dict.fromkeys(row["method"] for row in results["rows"]):
         if (host := host_of(name)) is not None:
             lines += [
-                f"| `{name}` | `{host}` | {reading} | {interval(100 * pairs['accuracy'], 1)} | "
-                f"{interval(pairs['nmi'], 3)} | {len(pairs)} |"
+                [
+                    *(f"`{name}`", f"`{host}`", reading),
+                    *(interval(100 * pairs["accuracy"], 1), interval(pairs["nmi"], 3), len(pairs)),
+                ]
                 for reading in READINGS
                 if len(pairs := paired(results, name, host, reading))
             ]
-    return "\n".join(lines) if len(lines) > 2 else "No row with Spacing and its host has been run."
+    heads = ("with Spacing", "over", "reading", "accuracy, points", "NMI", "seeds")
+    return markdown(heads, lines, "No row with Spacing and its host has been run.")
 
 
 def host_of(name: str) -> str | None:
@@ -118,7 +125,7 @@ def bounds(values: "pd.Series[Any]") -> tuple[float, float]:
 
 def separation(results: dict[str, Any]) -> str:
     """How separate novel classes lie on the unit sphere before and after, in Markdown."""
-    lines = ["| method | silhouette before | after | scatter before | after | seeds |", "|---|---|---|---|---|---|"]
+    lines = []
     for name in dict.fromkeys(row["method"] for row in results["rows"]):
         own = [row["separation"] for row in results["rows"] if row["method"] == name]
         cells = [
@@ -126,20 +133,20 @@ def separation(results: dict[str, Any]) -> str:
             for what in ("silhouette", "scatter")
             for when in ("before", "after")
         ]
-        lines.append(f"| `{name}` | {' | '.join(cells)} | {len(own)} |")
-    return "\n".join(lines)
+        lines.append([f"`{name}`", *cells, len(own)])
+    return markdown(("method", "silhouette before", "after", "scatter before", "after", "seeds"), lines)
 
 
 def costs(results: dict[str, Any]) -> str:
     """Minutes and memory, where it was measured, of each method, in Markdown."""
-    lines = ["| method | epochs | minutes | minutes before | memory, MB |", "|---|---|---|---|---|"]
+    lines = []
     for name in dict.fromkeys(row["method"] for row in results["rows"]):
         own = pd.DataFrame([row for row in results["rows"] if row["method"] == name])
         minutes, before = own["seconds"].mean() / 60, own["stage one seconds"].mean() / 60
         measured = own["memory"].dropna()
         memory = f"{measured.max():.0f}" if len(measured) else ""
-        lines.append(f"| `{name}` | {own['epochs'].iloc[0]} | {minutes:.1f} | {before:.1f} | {memory} |")
-    return "\n".join(lines)
+        lines.append([f"`{name}`", own["epochs"].iloc[0], f"{minutes:.1f}", f"{before:.1f}", memory])
+    return markdown(("method", "epochs", "minutes", "minutes before", "memory, MB"), lines)
 
 
 def listing() -> pd.DataFrame:
@@ -170,7 +177,7 @@ def _listed(results: dict[str, Any]) -> list[str]:
 def _beside(results: dict[str, Any], names: list[str]) -> str:
     """Published numbers, then ours in every reading, one line per method; rows not run are empty."""
     setting, scores = results["setting"], flat(results)
-    lines = ["| method | published | " + " | ".join(READINGS) + " | seeds |", "|---" * (len(READINGS) + 3) + "|"]
+    lines = []
     for name in names:
         title, numbers = TABLES[setting["stages"]].get(name, ("", {}))
         given = numbers.get(setting["split"])
@@ -178,5 +185,5 @@ def _beside(results: dict[str, Any], names: list[str]) -> str:
         cells = [cell(own[own["reading"] == reading]) for reading in READINGS]
         label = f"{title} (`{name}`)" if title else f"`{name}`"
         beside = f"{given.accuracy:.1f} / {given.nmi:.3f}" if given else ""
-        lines.append(f"| {label} | {beside} | {' | '.join(cells)} | {own['seed'].nunique() or 'not run'} |")
-    return "\n".join(lines)
+        lines.append([label, beside, *cells, own["seed"].nunique() or "not run"])
+    return markdown(["method", "published", *READINGS, "seeds"], lines)

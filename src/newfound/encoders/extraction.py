@@ -1,5 +1,6 @@
 """Images become features: read, seen by a pretrained network, and remembered by their content."""
 
+import copy
 import hashlib
 import itertools
 from collections import deque
@@ -53,7 +54,7 @@ def extract_features(
     """
     if len(backbone.parts) > 1:
         return extract_beside(listing, backbone, device=device, progress=progress)
-    store, eye = open_store(backbone), backbone.folded().to(accelerator(device).device)
+    store, eye = open_store(backbone), copy.deepcopy(backbone).to(accelerator(device).device).folded()
     keys, reasons = dict[int, bytes](), dict[int, str]()
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
 
