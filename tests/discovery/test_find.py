@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
-from newfound.discovery.find import calibrate, confidence_threshold, find, illustrate, pick_references
+from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references
 from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
 from newfound.discovery.settings import Run
@@ -191,10 +191,10 @@ def test_else_images_more_likely_wrong_than_right_are_unsure(task):
 
 
 def test_the_threshold_leaves_so_many_below_it():
-    confidence = torch.tensor([0.9, 0.1, 0.5, 0.7, 0.3])
+    trusted = torch.tensor([0.9, -0.4, 0.5, 0.7, -1.0])  # two lie far out
     for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):
-        assert (confidence < confidence_threshold(confidence, share)).sum() == below
-    assert confidence_threshold(confidence, None) == 0.5
+        assert (trusted < choose_threshold(trusted, share)).sum() == below
+    assert choose_threshold(trusted, None) == 0.5
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])

@@ -8,10 +8,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from newfound.functional.calibration import (
-    CARE,
+    FAR_OUT,
     Calibration,
     Logistic,
-    care,
     carry_on,
     leave_one_out,
     log_margin,
@@ -22,6 +21,8 @@ from newfound.functional.calibration import (
     probability,
     ratio,
     reach,
+    trust,
+    withhold_names,
 )
 from newfound.types import generator
 
@@ -252,18 +253,31 @@ def test_an_image_is_an_outlier_by_how_little_it_is_nearer_to_one_centre_than_to
     assert torch.allclose(outlier_score(*reach(1000 * away)), score, atol=1e-3)  # whatever the units
 
 
-def test_the_odds_of_being_of_no_class_count_many_times_where_an_image_would_be_named():
-    p = torch.linspace(0, 1, 9)
-    odds = CARE * p / (1 - p)  # without end where it is certain
-    assert torch.allclose(care(p), (1 / (1 + odds)), atol=1e-6)
-    assert care(p).tolist() == sorted(care(p).tolist(), reverse=True)
+def test_an_image_has_a_name_where_its_class_is_likely_and_it_does_not_lie_far_out():
+    confidence = torch.tensor([0.9, 0.5, 0.49, 0.9, 0.3, 0.4, 0.0])
+    outlier = torch.tensor([0.0, FAR_OUT, 0.0, FAR_OUT + 1e-4, 0.5, 0.51, 1.0])
+    unsure, none = withhold_names(confidence, outlier, 0.5)
+    assert unsure.tolist() == [False, False, True, True, True, False, False]
+    assert none.tolist() == [False, False, False, False, False, True, True]
 
 
-def test_the_line_of_outliers_is_one_half_far_out_and_taken_for_one_half_near():
+def test_images_far_out_are_trusted_less_than_all_others_and_in_their_order():
+    confidence, outlier = torch.rand(2, 200, generator=generator("trust"))
+    outlier = outlier * 2 * FAR_OUT
+    trusted, far = trust(confidence, outlier), outlier > FAR_OUT
+    assert 50 < far.sum() < 150
+    assert trusted[far].max() < trusted[~far].min()
+    for part in (far, ~far):
+        assert torch.equal(trusted[part].argsort(), confidence[part].argsort())
+    assert not withhold_names(confidence, outlier, -1.0).unsure.any()
+    assert torch.logical_xor(*withhold_names(confidence, outlier, 2.0)).all()
+
+
+def test_the_line_of_outliers_is_one_half_far_out_and_where_names_end_near():
     chance = probability(torch.tensor([-3.0, 1.5, 2.0, 9.0]), outlier_line(1.5, 2.0))
     assert chance[2].item() == pytest.approx(0.5)
-    assert care(chance[1:2]).item() == pytest.approx(0.5, abs=1e-5)
-    assert care(chance[:1]).item() > 0.99
+    assert chance[1].item() == pytest.approx(FAR_OUT, abs=1e-5)
+    assert chance[0].item() < FAR_OUT / 100
     assert chance[3].item() > 0.99
     assert math.isfinite(outlier_line(1.0, 1.0).slope)
 

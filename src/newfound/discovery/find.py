@@ -25,7 +25,7 @@ from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, care, carry_on, leave_one_out, log_margin, probability
+from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, probability, trust
 from newfound.functional.duplicates import group
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -41,8 +41,8 @@ EXEMPLARS, DOUBTFUL = 24, 6
 REFERENCES = 4
 """How many labelled images of a known class stand beside what was found."""
 
-ALL_UNSURE = 2.0
-"""A confidence that no image has."""
+NONE_UNSURE, ALL_UNSURE = -1.0, 2.0
+"""A trust that every image has, and one that none has."""
 
 
 def find(
@@ -123,9 +123,9 @@ def _measure(
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
     calibration = calibrate(model, encoder, len(clusters.centres))
     found = Found(unlabelled.listing, model, features, clusters, calibration, threshold=0.0, fit=fit)  # not whole yet
-    confidence = judge_clusters(found)
-    threshold = confidence_threshold(confidence, run.unsure)
-    duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, confidence >= threshold)
+    trusted = judge_clusters(found)
+    threshold = choose_threshold(trusted, run.unsure)
+    duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, trusted >= threshold)
     return replace(
         found,
         threshold=threshold,
@@ -253,22 +253,23 @@ def calibrate(model: Model, encoder: Encoder, classes: int) -> Calibration:
 
 
 def judge_clusters(found: Found) -> Float[Tensor, " n"]:
-    """The probability that each image is in the right cluster."""
+    """How far each image's cluster is trusted."""
     clusters = found.clusters
     apart = leave_one_out(found.distances, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
     right = probability(log_margin(apart, clusters.assignment, alone), found.calibration.right)
-    return right * care(judge_no_cluster(found))
+    outlier = judge_no_cluster(found)
+    return trust(right * (1 - outlier), outlier)
 
 
-def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:
-    """The confidence below which an image is unsure: where it is more likely wrong than right, or that of a share."""
+def choose_threshold(trusted: Float[Tensor, " n"], share: float | None) -> float:
+    """The trust below which an image is unsure: that of one as likely wrong as right, or that of a share."""
     if share is None:
         return 0.5
-    fewest = math.floor(share * len(confidence) + 1e-9)  # .29 · 100 is a little less than 29
+    fewest = math.floor(share * len(trusted) + 1e-9)  # .29 · 100 is a little less than 29
     if fewest == 0:
-        return 0.0
-    return confidence.sort().values[fewest].item() if fewest < len(confidence) else ALL_UNSURE
+        return NONE_UNSURE
+    return trusted.sort().values[fewest].item() if fewest < len(trusted) else ALL_UNSURE
 
 
 def illustrate(

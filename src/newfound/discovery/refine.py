@@ -20,7 +20,7 @@ from newfound.discovery.edits import Classes
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.find import (
     calibrate,
-    confidence_threshold,
+    choose_threshold,
     illustrate,
     judge_clusters,
     plan_training,
@@ -221,9 +221,9 @@ def _measure(lesson: Lesson, learnt: Learnt, about: About) -> Found:
     known = [called[number] for number in numbers if number in called]
     before = [found.known.index(name) for name in known]
     read = _begin(lesson, learnt, clusters, tuple(known))
-    confidence = judge_clusters(read)
-    threshold = confidence_threshold(confidence, run.unsure)
-    duplicates, thumbnails = illustrate(lesson.unlabelled, read.distances, clusters, confidence >= threshold)
+    trusted = judge_clusters(read)
+    threshold = choose_threshold(trusted, run.unsure)
+    duplicates, thumbnails = illustrate(lesson.unlabelled, read.distances, clusters, trusted >= threshold)
     return replace(
         read,
         threshold=threshold,

@@ -35,7 +35,7 @@ STARTS = 5
 SPOKEN = 100
 """Images, over all rounds, below which what distances mean is not learnt from them."""
 
-HIDINGS, UNNAMED, ALARMS = 8, 0.1, 0.02
+HIDINGS, UNNAMED, ALARMS = 8, 0.15, 0.02
 """How often known classes are hidden whole; of images that have a class, the share that is too far out to be named, and
 the share that is called outliers. Decision 15.
 """

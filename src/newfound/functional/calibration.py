@@ -15,8 +15,8 @@ other images do; decision 17.
 """
 
 
-CARE = 50.0
-"""How many times worse it is to name an image of no class than to leave one of a class without a name; decision 15."""
+FAR_OUT = 0.02
+"""The chance of being of no class above which an image lies too far out to be named; decision 15."""
 
 
 class Logistic(NamedTuple):
@@ -142,21 +142,37 @@ def reach(distances: Float[Tensor, "n centres"]) -> tuple[Float[Tensor, " n"], F
     return nearest, torch.where(count > 1, total / count.clamp(min=1), math.inf)
 
 
-def care(outlier: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """How far an image may be named that is of no class by such a chance p, when the odds of that count `CARE` times.
-
-    1 − σ(logit p + log CARE) = (1 − p) / (1 − p + CARE · p)
-    """
-    return (1 - outlier) / (1 - outlier + CARE * outlier)
-
-
 def outlier_line(near: float, far: float) -> Logistic:
-    """The chance of being of no class that is one half at a score `far`, and that `care` takes for one half at `near`.
+    """The chance of being of no class that is `FAR_OUT` at a score `near`, and one half at `far`.
 
-    σ(log CARE · (score − far) / (far − near))
+    σ(−logit FAR_OUT · (score − far) / (far − near))
     """
-    slope = math.log(CARE) / max(far - near, 1e-2)
+    slope = math.log((1 - FAR_OUT) / FAR_OUT) / max(far - near, 1e-2)
     return Logistic(slope, -slope * far)
+
+
+def trust(confidence: Float[Tensor, " n"], outlier: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """What an image is named by: confidence − 1[P(outlier) > `FAR_OUT`].
+
+    It is worse to name what has no name than to leave one without. So images far out come after all others, whatever
+    share of them is to be unsure, though in their order.
+    """
+    return confidence - (outlier > FAR_OUT).to(confidence)
+
+
+class Unnamed(NamedTuple):
+    """Which images have no name."""
+
+    unsure: Bool[Tensor, " n"]
+    outlier: Bool[Tensor, " n"]
+
+
+def withhold_names(confidence: Float[Tensor, " n"], outlier: Float[Tensor, " n"], threshold: float) -> Unnamed:
+    """The rule of naming: an image likelier of no class than of one is an outlier; of the others those are unsure that
+    are trusted less than a threshold.
+    """
+    none = outlier > 0.5
+    return Unnamed((trust(confidence, outlier) < threshold) & ~none, none)
 
 
 def leave_one_out(
