@@ -19,7 +19,7 @@ from newfound.encoders import embed
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
-from newfound.functional.calibration import carry_on
+from newfound.functional.calibration import Logistic, carry_on
 from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
@@ -191,10 +191,10 @@ def test_else_images_more_likely_wrong_than_right_are_unsure(task):
 
 
 def test_the_threshold_leaves_so_many_below_it():
-    trusted = torch.tensor([0.9, -0.4, 0.5, 0.7, -1.0])  # two lie far out
+    scores = torch.tensor([0.9, -0.4, 0.5, 0.7, -1.0])  # two lie far out
     for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):
-        assert (trusted < choose_threshold(trusted, share)).sum() == below
-    assert choose_threshold(trusted, None) == 0.5
+        assert (scores < choose_threshold(scores, share)).sum() == below
+    assert choose_threshold(scores, None) == 0.5
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
@@ -320,8 +320,11 @@ def test_features_that_are_not_finite_are_refused():
 def test_scores_mean_what_known_classes_say_carried_on_to_the_clusters_of_the_run():
     encoder = FeatureEncoder(trunk(size=64), "cpu")
     model = fit_statistics(embedded("known", range(6), each=20, strong=0.6), encoder.backbone)
-    model = replace(model, calibration=model.calibration._replace(outlier=None))  # too few images told
-    carried = carry_on(model.calibration, encoder.calibration, 6, 12)
+    lines = model.calibration._replace(outlier=None, counted=Logistic(5.0, 0.1))  # too few images told
+    model = replace(model, calibration=lines)
+    carried = carry_on(lines.suited(estimated=False), encoder.calibration, 6, 12)
     carried = carried._replace(outlier=encoder.calibration.outlier)
     assert calibrate(model, encoder, 12) == carried != calibrate(model, encoder, 24)
     assert calibrate(replace(model, calibration=None), encoder, 12) == encoder.calibration
+    told = replace(model, calibration=lines._replace(right=Logistic(5.0, 0.1), counted=None))
+    assert calibrate(model, encoder, 12, estimated=True) == calibrate(told, encoder, 12) != carried

@@ -14,6 +14,7 @@ from newfound.functional.calibration import (
     carry_on,
     leave_one_out,
     log_margin,
+    naming_score,
     novelty_score,
     outlier_line,
     outlier_score,
@@ -21,7 +22,6 @@ from newfound.functional.calibration import (
     probability,
     ratio,
     reach,
-    trust,
     withhold_names,
 )
 from newfound.types import generator
@@ -261,14 +261,14 @@ def test_an_image_has_a_name_where_its_class_is_likely_and_it_does_not_lie_far_o
     assert none.tolist() == [False, False, False, False, False, True, True]
 
 
-def test_images_far_out_are_trusted_less_than_all_others_and_in_their_order():
-    confidence, outlier = torch.rand(2, 200, generator=generator("trust"))
+def test_images_far_out_come_after_all_others_and_in_their_order():
+    confidence, outlier = torch.rand(2, 200, generator=generator("naming"))
     outlier = outlier * 2 * FAR_OUT
-    trusted, far = trust(confidence, outlier), outlier > FAR_OUT
+    scores, far = naming_score(confidence, outlier), outlier > FAR_OUT
     assert 50 < far.sum() < 150
-    assert trusted[far].max() < trusted[~far].min()
+    assert scores[far].max() < scores[~far].min()
     for part in (far, ~far):
-        assert torch.equal(trusted[part].argsort(), confidence[part].argsort())
+        assert torch.equal(scores[part].argsort(), confidence[part].argsort())
     assert not withhold_names(confidence, outlier, -1.0).unsure.any()
     assert torch.logical_xor(*withhold_names(confidence, outlier, 2.0)).all()
 
@@ -288,10 +288,18 @@ OTHERS = Calibration(Logistic(6.7, -0.7), Logistic(6.2, 0.9))
 
 def test_among_more_classes_an_image_is_right_less_often_and_as_likely_new():
     near, far = (carry_on(FITTED, OTHERS, 8, classes) for classes in (8, 16))
-    assert near.right.offset - far.right.offset == pytest.approx(2 / 3 * 0.5 * math.log(2))
+    assert near.right.offset - far.right.offset == pytest.approx(4 / 5 * 0.5 * math.log(2))
     assert near.right.slope == far.right.slope
     assert near.new == far.new
     assert carry_on(FITTED, OTHERS, 8, 3) == near  # how much easier fewer are nobody has seen
+
+
+def test_where_classes_were_counted_being_right_means_what_it_did_among_miscounted_ones():
+    counted = Logistic(5.0, 0.1)
+    told = FITTED._replace(counted=counted)
+    assert told.suited(estimated=True) == FITTED._replace(right=counted)
+    assert told.suited(estimated=False) == FITTED.suited(estimated=True) == FITTED
+    assert Calibration.of(told.asdict()) == told
 
 
 def test_what_fits_no_class_is_told_by_the_fitted_line_alone():
@@ -301,7 +309,7 @@ def test_what_fits_no_class_is_told_by_the_fitted_line_alone():
 
 
 def test_the_more_classes_were_pretended_with_the_more_their_line_counts():
-    few, many = (carry_on(FITTED, OTHERS, known, known) for known in (4, 400))
+    few, many = (carry_on(FITTED, OTHERS, known, known) for known in (2, 400))
     for line, fitted, others in zip(few[:2], FITTED[:2], OTHERS[:2], strict=True):
         assert line == pytest.approx([(a + b) / 2 for a, b in zip(fitted, others, strict=True)])
     for line, fitted in zip(many[:2], FITTED[:2], strict=True):
