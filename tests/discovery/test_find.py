@@ -10,16 +10,18 @@ import torch.nn.functional as F
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
+from newfound.discovery.facts import About
 from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references
 from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
 from newfound.discovery.settings import Run
 from newfound.discovery.tables import judge, tabulate_assignments
-from newfound.encoders import embed
+from newfound.encoders import embed, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
 from newfound.functional.calibration import Logistic, carry_on
+from newfound.functional.counting import Count
 from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
@@ -328,3 +330,13 @@ def test_scores_mean_what_known_classes_say_carried_on_to_the_clusters_of_the_ru
     assert calibrate(replace(model, calibration=None), encoder, 12) == encoder.calibration
     told = replace(model, calibration=lines._replace(right=Logistic(5.0, 0.1), counted=None))
     assert calibrate(model, encoder, 12, estimated=True) == calibrate(told, encoder, 12) != carried
+
+
+def test_a_run_whose_classes_were_counted_is_judged_as_one(task):
+    _, pile, model = task
+    model = replace(model, calibration=model.calibration._replace(counted=Logistic(5.0, 0.1)))
+    run, count = Run(method="kmeans", device="cpu"), Count(8, 4, 6, 10, "rehearsed", {"pairs": 8}, ())
+    given, counted = (find(model, pile, 4, run=run, about=about) for about in (None, About(count=count)))
+    there, encoder = len(given.clusters.centres), encoder_of(model)
+    assert given.calibration == calibrate(model, encoder, there)
+    assert counted.calibration == calibrate(model, encoder, there, estimated=True) != given.calibration
