@@ -29,9 +29,17 @@ from newfound.data.decoding import configure_pillow, decode
 from newfound.discovery.facts import versions
 from newfound.encoders import pretend
 from newfound.encoders.features import FeatureEncoder
-from newfound.functional import calibration
 from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments, power_normalised
-from newfound.functional.calibration import Logistic, log_margin, outlier_score, platt, probability, reach
+from newfound.functional.calibration import (
+    Logistic,
+    log_margin,
+    outlier_line,
+    outlier_score,
+    platt,
+    probability,
+    reach,
+    withhold_names,
+)
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, distances, means
 from newfound.types import generator
@@ -162,57 +170,74 @@ def calibrated(x: Tensor, y: Tensor, seed: int) -> tuple[Logistic, pretend.Hidde
     return line.right, hidden if keep(scores) is not None else None
 
 
-def multiply(made: Attempt) -> tuple[Logistic, float]:
-    """The rule before: a logistic line that tells hidden classes where one image in ten is of none, moved outwards
-    until 2 % of the others are called outliers; P(right) times 1 − P(outlier).
+class Arm(NamedTuple):
+    """A way to judge: what outliers' scores mean, and who is named, of P(right | of a class), P(outlier)."""
+
+    line: Callable[[Attempt], Logistic]
+    names: Callable[[Tensor, Tensor], Tensor]
+
+
+def tell_hidden(made: Attempt) -> Logistic:
+    """The line of the first rule: a logistic one that tells hidden classes where one image in ten is of none, moved
+    outwards until 2 % of the others are called outliers.
     """
     if made.hidden is None:
-        return Logistic(3.1, -8.2), 1.0
+        return Logistic(3.1, -8.2)
     score, outlier = made.hidden
     line, share = platt(score, outlier), outlier.double().mean().item()
     offset = line.offset + math.log(0.1 / 0.9) - math.log(share / (1 - share))
     far = score[~outlier].double().quantile(0.98).item()
-    return Logistic(line.slope, min(offset, -line.slope * far)), 1.0
+    return Logistic(line.slope, min(offset, -line.slope * far))
 
 
-def cut(unnamed: float, care: float) -> Callable[[Attempt], tuple[Logistic, float]]:
+def cut(unnamed: float) -> Callable[[Attempt], Logistic]:
     """A line through two quantiles of images that have a class (`outlier_line`)."""
 
-    def rule(made: Attempt) -> tuple[Logistic, float]:
+    def line(made: Attempt) -> Logistic:
         if made.hidden is None:
-            default = FeatureEncoder.calibration.outlier
-            assert default is not None
-            return default, calibration.CARE
+            assert FeatureEncoder.calibration.outlier is not None
+            return FeatureEncoder.calibration.outlier
         score = made.hidden.score[~made.hidden.outlier].double()
         near, far = (score.quantile(1 - share).item() for share in (unnamed, pretend.ALARMS))
-        slope = math.log(care) / max(far - near, 1e-2)
-        return Logistic(slope, -slope * far), care
+        return outlier_line(near, far)
 
-    return rule
+    return line
 
 
-NOTHING = Logistic(0.0, -1e9)
-ARMS: dict[str, Callable[[Attempt], tuple[Logistic, float]]] = {
-    "no judgement": lambda made: (NOTHING, 1.0),
-    "P(right) times 1 − P(outlier)": multiply,
-    **{
-        f"{unnamed:.0%} unnamed, care {care}": cut(unnamed, care)
-        for unnamed in (0.08, 0.1, 0.15, 0.2)
-        for care in (9, 50, 1000)
-    },
+def name_likely(right: Tensor, outlier: Tensor) -> Tensor:
+    """Whoever is likelier right than wrong."""
+    return right * (1 - outlier) >= 0.5
+
+
+def name_with_odds(right: Tensor, outlier: Tensor) -> Tensor:
+    """The second rule: the same, the odds of being of no class counted fifty times."""
+    return right * (1 - outlier) / (1 - outlier + 50 * outlier) >= 0.5
+
+
+def name_near(right: Tensor, outlier: Tensor) -> Tensor:
+    """The rule as it is."""
+    return ~torch.logical_or(*withhold_names(right * (1 - outlier), outlier, 0.5))
+
+
+BEFORE = "odds counted 50 times, 10%"
+ARMS: dict[str, Arm] = {
+    "no judgement": Arm(lambda made: Logistic(0.0, -1e9), name_likely),
+    "P(right) times 1 − P(outlier)": Arm(tell_hidden, name_likely),
+    BEFORE: Arm(cut(0.1), name_with_odds),
+    **{f"{share:.0%} far out": Arm(cut(share), name_near) for share in (0.1, 0.12, 0.15, 0.2, 0.25)},
 }
-TAKEN = f"{pretend.UNNAMED:.0%} unnamed, care {calibration.CARE:.0f}"
+TAKEN = f"{pretend.UNNAMED:.0%} far out"
 
 
 def judge(made: Attempt, arm: str) -> dict[str, dict[str, float]]:
     """The shares of images that are named, and that are called outliers."""
-    line, care = ARMS[arm](made)
+    line = ARMS[arm].line(made)
     result = {}
     for name, (score, margin) in made.told.items():
         chance = probability(score, line)
-        confidence = probability(margin, made.right) * (1 - chance) / (1 - chance + care * chance)
+        named = ARMS[arm].names(probability(margin, made.right), chance)
         result[name] = {
-            "named": round((confidence >= 0.5).double().mean().item(), 4),
+            "named": round(named.double().mean().item(), 4),
             "outlier": round((chance > 0.5).double().mean().item(), 4),
         }
     return result
@@ -231,11 +256,11 @@ def main(cifar: Path, folder: Path) -> None:
                     torch.save(attempt(*sets[name], {other: sets[other][0] for other in sorted(foreign)}, split), path)
                 made = torch.load(path, weights_only=False)
                 setting = {"part": part, "set": name, "split": split}
-                arms = ARMS if part == "chosen on" else [*[*ARMS][:2], TAKEN]
+                arms = ARMS if part == "chosen on" else [*[*ARMS][:3], TAKEN]
                 rows.extend(setting | {"arm": arm, "judged": judge(made, arm)} for arm in arms)
                 print(rows[-1], flush=True)
     defaults = [
-        cut(pretend.UNNAMED, calibration.CARE)(torch.load(folder / f"{name} {split}.attempt.pt", weights_only=False))[0]
+        cut(pretend.UNNAMED)(torch.load(folder / f"{name} {split}.attempt.pt", weights_only=False))
         for name in ("stamps", "CIFAR-100")
         for split in range(CHOSEN[name])
     ]

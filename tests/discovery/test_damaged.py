@@ -216,7 +216,7 @@ def check_run(folder):
     assert clusters == len(found.clusters.sizes) == len({*found.numbers}) == len(found.names)
     assert (found.clusters.sizes >= 0).all()
     assert min(found.numbers) >= 1
-    assert 0 <= found.threshold <= 2
+    assert -1 <= found.threshold <= 2
     assert isinstance(found.clusters.unit, bool)
     assert {*found.known} <= {*KNOWN}
     assert found.truth is None or len(found.truth) == n
@@ -269,7 +269,7 @@ def test_a_damaged_file_is_refused_by_its_name_or_read_as_what_can_be(sound, tmp
     ("where", "new", "told"),
     [
         ("threshold", math.nan, "NaN"),
-        ("threshold", 7, "threshold is 7; needed: a number from 0 to 2"),
+        ("threshold", 7, "threshold is 7; needed: a number from -1 to 2"),
         ("known", ["cat", *map(str, range(49))], "known is .*; needed: some of the model's classes"),
         ("numbers", [1, 2, 3, 3, 5], "numbers is .*; needed: each once"),
         ("names", ["a"], "boxes is of 44 images; needed: 1"),

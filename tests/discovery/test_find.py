@@ -10,16 +10,18 @@ import torch.nn.functional as F
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
-from newfound.discovery.find import calibrate, confidence_threshold, find, illustrate, pick_references
+from newfound.discovery.facts import About
+from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references
 from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
 from newfound.discovery.settings import Run
 from newfound.discovery.tables import judge, tabulate_assignments
-from newfound.encoders import embed
+from newfound.encoders import embed, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
-from newfound.functional.calibration import carry_on
+from newfound.functional.calibration import Logistic, carry_on
+from newfound.functional.counting import Count
 from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
@@ -191,10 +193,10 @@ def test_else_images_more_likely_wrong_than_right_are_unsure(task):
 
 
 def test_the_threshold_leaves_so_many_below_it():
-    confidence = torch.tensor([0.9, 0.1, 0.5, 0.7, 0.3])
+    scores = torch.tensor([0.9, -0.4, 0.5, 0.7, -1.0])  # two lie far out
     for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):
-        assert (confidence < confidence_threshold(confidence, share)).sum() == below
-    assert confidence_threshold(confidence, None) == 0.5
+        assert (scores < choose_threshold(scores, share)).sum() == below
+    assert choose_threshold(scores, None) == 0.5
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
@@ -320,8 +322,21 @@ def test_features_that_are_not_finite_are_refused():
 def test_scores_mean_what_known_classes_say_carried_on_to_the_clusters_of_the_run():
     encoder = FeatureEncoder(trunk(size=64), "cpu")
     model = fit_statistics(embedded("known", range(6), each=20, strong=0.6), encoder.backbone)
-    model = replace(model, calibration=model.calibration._replace(outlier=None))  # too few images told
-    carried = carry_on(model.calibration, encoder.calibration, 6, 12)
+    lines = model.calibration._replace(outlier=None, counted=Logistic(5.0, 0.1))  # too few images told
+    model = replace(model, calibration=lines)
+    carried = carry_on(lines.suited(estimated=False), encoder.calibration, 6, 12)
     carried = carried._replace(outlier=encoder.calibration.outlier)
     assert calibrate(model, encoder, 12) == carried != calibrate(model, encoder, 24)
     assert calibrate(replace(model, calibration=None), encoder, 12) == encoder.calibration
+    told = replace(model, calibration=lines._replace(right=Logistic(5.0, 0.1), counted=None))
+    assert calibrate(model, encoder, 12, estimated=True) == calibrate(told, encoder, 12) != carried
+
+
+def test_a_run_whose_classes_were_counted_is_judged_as_one(task):
+    _, pile, model = task
+    model = replace(model, calibration=model.calibration._replace(counted=Logistic(5.0, 0.1)))
+    run, count = Run(method="kmeans", device="cpu"), Count(8, 4, 6, 10, "rehearsed", {"pairs": 8}, ())
+    given, counted = (find(model, pile, 4, run=run, about=about) for about in (None, About(count=count)))
+    there, encoder = len(given.clusters.centres), encoder_of(model)
+    assert given.calibration == calibrate(model, encoder, there)
+    assert counted.calibration == calibrate(model, encoder, there, estimated=True) != given.calibration

@@ -11,6 +11,7 @@ from PIL import Image
 
 from newfound import discover, pretrain
 from newfound.data.datasets import load_doodles
+from newfound.data.listing import Listing
 from newfound.discovery.classifier import Classifier
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Fit
@@ -29,7 +30,7 @@ from newfound.discovery.tables import (
 )
 from newfound.errors import InputError
 from newfound.functional.axes import Coordinates
-from newfound.functional.calibration import Logistic, care, outlier_score, probability, reach
+from newfound.functional.calibration import FAR_OUT, Logistic, outlier_score, probability, reach
 from tests.discovery.made import BETWEEN, CALIBRATION, CAT, make_found
 from tests.needs import need
 
@@ -38,6 +39,12 @@ NEVER = Logistic(0.0, -1e9)
 
 LINE = Logistic(20.0, 15.0)
 """One half where the others are about eight times as far away as the nearest."""
+
+SIXTY, WAY = (
+    Listing.of([f"{row}.png" for row in range(60)]),
+    torch.linspace(0, 1, 60)[:, None] * torch.tensor([[9.0, 9.0]]),
+)
+"""Images on the way from a new class to a known one."""
 
 ROADS = ("shapes/stars", "signs_and_symbols/flags", "shapes/arrows", "transportation/roadsigns")
 LIVING = ("animals/mammals", "food/fruit", "animals/birds", "recreation/music")
@@ -64,20 +71,28 @@ def test_an_image_is_called_an_outlier_where_that_is_likelier_than_not(found):
 
 def test_an_outlier_is_not_in_the_right_class_either(found):
     plain, judged = judge(classes(make_found())), judge(classes(found))
-    assert torch.allclose(judged.confidence, plain.confidence * care(judged.outlier), atol=1e-6)
+    assert torch.allclose(judged.confidence, plain.confidence * (1 - judged.outlier), atol=1e-6)
     later = judge_others(classes(found), BETWEEN)
     plain = judge_others(classes(make_found()), BETWEEN)
-    assert torch.allclose(later.confidence, plain.confidence * care(later.outlier), atol=1e-6)
+    assert torch.allclose(later.confidence, plain.confidence * (1 - later.outlier), atol=1e-6)
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.8])
+def test_an_image_that_lies_far_out_is_unsure_however_sure_its_class_would_be(found):
+    now = classes(replace(found, threshold=0.5), [Edit("accept", (CAT,), rows=(0, 1))])
+    for table in (tabulate_assignments(now), tabulate_predictions(now, SIXTY, WAY)):
+        far, likely = table["outlier"] > FAR_OUT, table["confidence"] >= 0.5
+        assert (far & likely).any()
+        assert (~far & likely).any()
+        assert (table["kind"].isin(["known", "new"]) == (likely & ~far)).all()
+        assert (table["kind"].eq("unsure") == ~(likely & ~far) & (table["outlier"] <= 0.5)).all()
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.3, 0.5, 0.8])
 @pytest.mark.parametrize("new", [Logistic(2.0, 0.25), Logistic(6.0, 3.0), Logistic(6.0, -3.0)])
 def test_no_row_contradicts_itself_whatever_was_asked_for(threshold, new):
     calibration = CALIBRATION._replace(new=new, outlier=LINE)
     now = classes(make_found(calibration=calibration, threshold=threshold), [Edit("accept", (CAT,), rows=(0, 1))])
-    line = torch.linspace(0, 1, 60)[:, None] * torch.tensor([[9.0, 9.0]])  # from a new class to a known one
-    for table in (tabulate_assignments(now), tabulate_predictions(now, replace(now.found.listing, names=("",) * 60,
-                  labels=torch.full((60,), -1), boxes=(None,) * 60, groups=("",) * 60), line)):  # fmt: skip
+    for table in (tabulate_assignments(now), tabulate_predictions(now, SIXTY, WAY)):
         assert {"known", "new"} <= set(table["kind"])
         assert (table.loc[table["kind"] == "known", "newness"] <= 0.5).all()
         assert (table.loc[table["kind"] == "new", "newness"] >= 0.5).all()

@@ -8,13 +8,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from newfound.functional.calibration import (
-    CARE,
+    FAR_OUT,
     Calibration,
     Logistic,
-    care,
     carry_on,
     leave_one_out,
     log_margin,
+    naming_score,
     novelty_score,
     outlier_line,
     outlier_score,
@@ -22,6 +22,7 @@ from newfound.functional.calibration import (
     probability,
     ratio,
     reach,
+    withhold_names,
 )
 from newfound.types import generator
 
@@ -252,18 +253,31 @@ def test_an_image_is_an_outlier_by_how_little_it_is_nearer_to_one_centre_than_to
     assert torch.allclose(outlier_score(*reach(1000 * away)), score, atol=1e-3)  # whatever the units
 
 
-def test_the_odds_of_being_of_no_class_count_many_times_where_an_image_would_be_named():
-    p = torch.linspace(0, 1, 9)
-    odds = CARE * p / (1 - p)  # without end where it is certain
-    assert torch.allclose(care(p), (1 / (1 + odds)), atol=1e-6)
-    assert care(p).tolist() == sorted(care(p).tolist(), reverse=True)
+def test_an_image_has_a_name_where_its_class_is_likely_and_it_does_not_lie_far_out():
+    confidence = torch.tensor([0.9, 0.5, 0.49, 0.9, 0.3, 0.4, 0.0])
+    outlier = torch.tensor([0.0, FAR_OUT, 0.0, FAR_OUT + 1e-4, 0.5, 0.51, 1.0])
+    unsure, none = withhold_names(confidence, outlier, 0.5)
+    assert unsure.tolist() == [False, False, True, True, True, False, False]
+    assert none.tolist() == [False, False, False, False, False, True, True]
 
 
-def test_the_line_of_outliers_is_one_half_far_out_and_taken_for_one_half_near():
+def test_images_far_out_come_after_all_others_and_in_their_order():
+    confidence, outlier = torch.rand(2, 200, generator=generator("naming"))
+    outlier = outlier * 2 * FAR_OUT
+    scores, far = naming_score(confidence, outlier), outlier > FAR_OUT
+    assert 50 < far.sum() < 150
+    assert scores[far].max() < scores[~far].min()
+    for part in (far, ~far):
+        assert torch.equal(scores[part].argsort(), confidence[part].argsort())
+    assert not withhold_names(confidence, outlier, -1.0).unsure.any()
+    assert torch.logical_xor(*withhold_names(confidence, outlier, 2.0)).all()
+
+
+def test_the_line_of_outliers_is_one_half_far_out_and_where_names_end_near():
     chance = probability(torch.tensor([-3.0, 1.5, 2.0, 9.0]), outlier_line(1.5, 2.0))
     assert chance[2].item() == pytest.approx(0.5)
-    assert care(chance[1:2]).item() == pytest.approx(0.5, abs=1e-5)
-    assert care(chance[:1]).item() > 0.99
+    assert chance[1].item() == pytest.approx(FAR_OUT, abs=1e-5)
+    assert chance[0].item() < FAR_OUT / 100
     assert chance[3].item() > 0.99
     assert math.isfinite(outlier_line(1.0, 1.0).slope)
 
@@ -274,10 +288,18 @@ OTHERS = Calibration(Logistic(6.7, -0.7), Logistic(6.2, 0.9))
 
 def test_among_more_classes_an_image_is_right_less_often_and_as_likely_new():
     near, far = (carry_on(FITTED, OTHERS, 8, classes) for classes in (8, 16))
-    assert near.right.offset - far.right.offset == pytest.approx(2 / 3 * 0.5 * math.log(2))
+    assert near.right.offset - far.right.offset == pytest.approx(4 / 5 * 0.5 * math.log(2))
     assert near.right.slope == far.right.slope
     assert near.new == far.new
     assert carry_on(FITTED, OTHERS, 8, 3) == near  # how much easier fewer are nobody has seen
+
+
+def test_where_classes_were_counted_being_right_means_what_it_did_among_miscounted_ones():
+    counted = Logistic(5.0, 0.1)
+    told = FITTED._replace(counted=counted)
+    assert told.suited(estimated=True) == FITTED._replace(right=counted)
+    assert told.suited(estimated=False) == FITTED.suited(estimated=True) == FITTED
+    assert Calibration.of(told.asdict()) == told
 
 
 def test_what_fits_no_class_is_told_by_the_fitted_line_alone():
@@ -287,7 +309,7 @@ def test_what_fits_no_class_is_told_by_the_fitted_line_alone():
 
 
 def test_the_more_classes_were_pretended_with_the_more_their_line_counts():
-    few, many = (carry_on(FITTED, OTHERS, known, known) for known in (4, 400))
+    few, many = (carry_on(FITTED, OTHERS, known, known) for known in (2, 400))
     for line, fitted, others in zip(few[:2], FITTED[:2], OTHERS[:2], strict=True):
         assert line == pytest.approx([(a + b) / 2 for a, b in zip(fitted, others, strict=True)])
     for line, fitted in zip(many[:2], FITTED[:2], strict=True):

@@ -4,6 +4,7 @@ import json
 import random
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -12,7 +13,7 @@ from newfound.discovery.edits import Edit, classes
 from newfound.discovery.result import Discovery
 from newfound.discovery.tables import ASIDE, UNSURE, judge, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError
-from newfound.functional.calibration import Logistic
+from newfound.functional.calibration import FAR_OUT, Logistic
 from newfound.functional.geometry import distances
 from newfound.review import measures as measuring
 from newfound.review import views
@@ -201,6 +202,19 @@ def test_an_image_is_told_with_who_decided_and_what_stands_for_its_class(found):
     assert told["known"]["number"] == CAT
     assert views.view_image(scene, 5)["answer"] == ASIDE
     assert views.view_image(scene, 1)["by"] == "newfound"
+
+
+def test_an_image_that_is_unsure_for_lying_far_out_says_so(found):
+    found = replace(found, calibration=CALIBRATION._replace(outlier=Logistic(20.0, 15.0)), threshold=0.5)
+    scene = see(found, [Edit("accept", (CAT,), rows=(0,)), Edit("set aside", rows=(1,))])
+    table = tabulate_assignments(scene.now)
+    shown = views.pack_images(scene, torch.arange(44))
+    for row, (kind, outlier, mark) in enumerate(zip(table["kind"], table["outlier"], shown["marks"], strict=True)):
+        unsure = "f" if outlier > FAR_OUT else "u"
+        assert mark == ("d" if row < 2 else unsure if kind == "unsure" else "-")
+        assert views.view_image(scene, row)["far"] == (mark == "f")
+    assert {"d", "f", "-"} <= {*shown["marks"]}
+    assert max(np.array(shown["confidence"])[np.array([*shown["marks"]]) == "f"]) >= 50
 
 
 def test_names_are_suggested_that_are_known_or_were_given_before(found):

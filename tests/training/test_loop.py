@@ -1,6 +1,7 @@
 """The loop: every draw a function of seed, epoch and step; stopping changes nothing."""
 
 import dataclasses
+import re
 import time
 
 import pytest
@@ -15,7 +16,7 @@ from newfound.methods import parse
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training import loop
-from newfound.training.checkpoint import save_checkpoint
+from newfound.training.checkpoint import load_checkpoint, save_checkpoint
 from newfound.training.loop import Learner, _step, accelerator, estimate, fit, optimiser, survey, tell_length
 from newfound.types import Now, Problem, Training, generator, seeded
 
@@ -110,6 +111,18 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     other = dataclasses.replace(TRAINING, rate=0.5)
     with pytest.raises(InputError, match="another run"):
         fit(make_learner(), make_data(), other, seed=1, device="cpu", checkpoint=checkpoint, resume=True)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_checkpoint_whose_weights_are_no_numbers_is_refused(tmp_path, number):
+    checkpoint, learner = tmp_path / "checkpoint.safetensors", make_learner()
+    name, weight = next(learner.named_parameters())
+    save_checkpoint(checkpoint, learner, optimiser(learner, TRAINING), 1, TRAINING, [{"epoch": 1.0}])
+    load_checkpoint(checkpoint, make_learner(), optimiser(learner, TRAINING), 1, TRAINING)
+    weight.data[0] = number
+    save_checkpoint(checkpoint, learner, optimiser(learner, TRAINING), 1, TRAINING, [{"epoch": 1.0}])
+    with pytest.raises(InputError, match=rf"{checkpoint.name} cannot be read \({re.escape(name)} .*begin anew"):
+        load_checkpoint(checkpoint, make_learner(), optimiser(learner, TRAINING), 1, TRAINING)
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

@@ -25,7 +25,7 @@ from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, care, carry_on, leave_one_out, log_margin, probability
+from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, naming_score, probability
 from newfound.functional.duplicates import group
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -41,8 +41,8 @@ EXEMPLARS, DOUBTFUL = 24, 6
 REFERENCES = 4
 """How many labelled images of a known class stand beside what was found."""
 
-ALL_UNSURE = 2.0
-"""A confidence that no image has."""
+NONE_UNSURE, ALL_UNSURE = -1.0, 2.0
+"""A naming score that every image reaches, and one that none does."""
 
 
 def find(
@@ -121,11 +121,11 @@ def _measure(
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
-    calibration = calibrate(model, encoder, len(clusters.centres))
+    calibration = calibrate(model, encoder, len(clusters.centres), estimated=about.count is not None)
     found = Found(unlabelled.listing, model, features, clusters, calibration, threshold=0.0, fit=fit)  # not whole yet
-    confidence = judge_clusters(found)
-    threshold = confidence_threshold(confidence, run.unsure)
-    duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, confidence >= threshold)
+    scores = judge_clusters(found)
+    threshold = choose_threshold(scores, run.unsure)
+    duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, scores >= threshold)
     return replace(
         found,
         threshold=threshold,
@@ -244,31 +244,32 @@ def read_clusters(
     return Clusters(found.assignment, found.centres, sizes, unit)
 
 
-def calibrate(model: Model, encoder: Encoder, classes: int) -> Calibration:
+def calibrate(model: Model, encoder: Encoder, classes: int, *, estimated: bool = False) -> Calibration:
     """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
-    own = others = encoder.calibration
+    own = others = encoder.calibration.suited(estimated=estimated)
     if model.calibration is not None:
-        own = carry_on(model.calibration, others, len(model.classes), classes)
+        own = carry_on(model.calibration.suited(estimated=estimated), others, len(model.classes), classes)
     return own if own.outlier is not None else own._replace(outlier=others.outlier)
 
 
 def judge_clusters(found: Found) -> Float[Tensor, " n"]:
-    """The probability that each image is in the right cluster."""
+    """How far each image's cluster is scores."""
     clusters = found.clusters
     apart = leave_one_out(found.distances, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
     right = probability(log_margin(apart, clusters.assignment, alone), found.calibration.right)
-    return right * care(judge_no_cluster(found))
+    outlier = judge_no_cluster(found)
+    return naming_score(right * (1 - outlier), outlier)
 
 
-def confidence_threshold(confidence: Float[Tensor, " n"], share: float | None) -> float:
-    """The confidence below which an image is unsure: where it is more likely wrong than right, or that of a share."""
+def choose_threshold(scores: Float[Tensor, " n"], share: float | None) -> float:
+    """The naming score below which an image is unsure: that of one as likely wrong as right, or that of a share."""
     if share is None:
         return 0.5
-    fewest = math.floor(share * len(confidence) + 1e-9)  # .29 · 100 is a little less than 29
+    fewest = math.floor(share * len(scores) + 1e-9)  # .29 · 100 is a little less than 29
     if fewest == 0:
-        return 0.0
-    return confidence.sort().values[fewest].item() if fewest < len(confidence) else ALL_UNSURE
+        return NONE_UNSURE
+    return scores.sort().values[fewest].item() if fewest < len(scores) else ALL_UNSURE
 
 
 def illustrate(

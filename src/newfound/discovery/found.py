@@ -65,7 +65,7 @@ class Found:
     features: Float[Tensor, "n dim"]
     clusters: Clusters
     calibration: Calibration  # what distances to centres mean
-    threshold: float  # below this confidence an image is unsure
+    threshold: float  # below this naming score an image is unsure
     fit: Fit | None = None  # where outliers show; None: among latents
     known: tuple[str, ...] = ()  # the known classes that were looked for: the first clusters are theirs
     numbers: tuple[int, ...] = ()  # the class that each cluster is at first; left out: 1, 2, 3, …

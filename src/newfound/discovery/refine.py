@@ -20,7 +20,7 @@ from newfound.discovery.edits import Classes
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.find import (
     calibrate,
-    confidence_threshold,
+    choose_threshold,
     illustrate,
     judge_clusters,
     plan_training,
@@ -221,9 +221,9 @@ def _measure(lesson: Lesson, learnt: Learnt, about: About) -> Found:
     known = [called[number] for number in numbers if number in called]
     before = [found.known.index(name) for name in known]
     read = _begin(lesson, learnt, clusters, tuple(known))
-    confidence = judge_clusters(read)
-    threshold = confidence_threshold(confidence, run.unsure)
-    duplicates, thumbnails = illustrate(lesson.unlabelled, read.distances, clusters, confidence >= threshold)
+    scores = judge_clusters(read)
+    threshold = choose_threshold(scores, run.unsure)
+    duplicates, thumbnails = illustrate(lesson.unlabelled, read.distances, clusters, scores >= threshold)
     return replace(
         read,
         threshold=threshold,
@@ -247,7 +247,8 @@ def _begin(lesson: Lesson, learnt: Learnt, clusters: Clusters, known: tuple[str,
     and none is called so.
     """
     encoder, model, labelled = lesson.encoder, learnt.model, lesson.labelled
-    calibration = calibrate(model, encoder, len(clusters.centres))
+    estimated = lesson.found.count is not None
+    calibration = calibrate(model, encoder, len(clusters.centres), estimated=estimated)
     fit = None
     if known == (model.recognisable if labelled is None else tuple(labelled.listing.classes)):
         fit = measure_fit(encoder, model, lesson.unlabelled, labelled, clusters, len(known))

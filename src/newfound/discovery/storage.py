@@ -96,7 +96,7 @@ PLAIN = record(
         "skipped": each(text),
         "known": each(text, distinct=True),
         "numbers": each(whole(1), distinct=True),
-        "threshold": number(0, 2),
+        "threshold": number(-1, 2),
         "truth": maybe(each(text)),
         "history": each(table(number())),
         "unit": flag,

@@ -22,7 +22,7 @@ from newfound.discovery.outliers import judge_other_outliers, judge_outliers
 from newfound.encoders import embed, encoder_of
 from newfound.functional import metrics
 from newfound.functional.axes import Coordinates
-from newfound.functional.calibration import care, leave_one_out, log_margin, novelty_score, probability
+from newfound.functional.calibration import leave_one_out, log_margin, novelty_score, probability, withhold_names
 from newfound.functional.geometry import distances
 
 UNSURE, ASIDE, OUTLIER = -1, -2, -3
@@ -107,7 +107,7 @@ def _judge(
 ) -> Judged:
     """What distances mean.
 
-        P(right) = P(right | of a class) · care(P(outlier)) ≤ P(new) of a new class, ≤ 1 − P(new) of a known one
+        P(right) = P(right | of a class) · (1 − P(outlier)) ≤ P(new) of a new class, ≤ 1 − P(new) of a known one
 
     A class is right only if its kind is. Two lines are fitted to two scores, and where these disagree the nearest other
     class, which P(right) looks at, knows better. One that is given a class though it is likelier wrong, for somebody
@@ -117,9 +117,10 @@ def _judge(
     new = torch.tensor([number != NOBODY and now.kind(number) == "new" for number in owners.tolist()])
     known = torch.tensor([number != NOBODY and now.kind(number) == "known" for number in owners.tolist()])
     there = new | known
-    confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right) * care(outlier)
+    confidence = probability(log_margin(away, own, owners[:, None] == owners), calibration.right) * (1 - outlier)
     newness = probability(novelty_score(away[:, there], new[there]), calibration.new)
-    surely = confidence.where(confidence < now.found.threshold, confidence.clamp(min=0.5))
+    unnamed = torch.logical_or(*withhold_names(confidence, outlier, now.found.threshold))
+    surely = confidence.where(unnamed, confidence.clamp(min=0.5))
     fresh = torch.tensor([now.kind(number) == "new" for number in guess.tolist()], dtype=torch.bool)
     newness = torch.where(fresh, newness.maximum(surely), newness.minimum(1 - surely))
     return Judged(guess, confidence, newness, outlier, away.gather(1, own[:, None])[:, 0])
@@ -153,9 +154,7 @@ def tabulate_predictions(
 ) -> pd.DataFrame:
     """What is said of images that were not discovered in, some of those whose listing decides on columns."""
     judged = judge_others(now, features, seen)
-    numbers = judged.guess.masked_fill(judged.confidence < now.found.threshold, UNSURE)
-    numbers = numbers.masked_fill(judged.outlier > 0.5, OUTLIER)
-    return _tabulate(now, listing, judged, numbers, columns_of=columns_of or listing)
+    return _tabulate(now, listing, judged, _name(now, judged), columns_of=columns_of or listing)
 
 
 def tabulate_others(now: Classes, images: Collection, columns_of: Listing) -> pd.DataFrame:
@@ -169,9 +168,13 @@ def _answer(now: Classes, judged: Judged) -> Int[Tensor, " n"]:
     """The class of each image, or that it has none."""
     decided = torch.zeros(len(judged.guess), dtype=torch.bool)
     decided[[*now.decided]] = True
-    unsure = (judged.confidence < now.found.threshold) & ~decided
-    answer = judged.guess.masked_fill(unsure, UNSURE).masked_fill(judged.outlier > 0.5, OUTLIER)
-    return answer.masked_fill(now.aside, ASIDE)
+    return judged.guess.where(decided, _name(now, judged)).masked_fill(now.aside, ASIDE)
+
+
+def _name(now: Classes, judged: Judged) -> Int[Tensor, " n"]:
+    """The class of each image on which nobody has decided."""
+    unsure, outlier = withhold_names(judged.confidence, judged.outlier, now.found.threshold)
+    return judged.guess.masked_fill(unsure, UNSURE).masked_fill(outlier, OUTLIER)
 
 
 def _tabulate(

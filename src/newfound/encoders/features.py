@@ -58,7 +58,7 @@ class FeatureEncoder:
 
     default_method: ClassVar[str] = "pairs+spacing:aligned"  # such features hardly differ between views
     calibration: ClassVar[Calibration] = Calibration(
-        right=Logistic(6.7, -0.7), new=Logistic(6.2, 0.9), outlier=Logistic(10.2, -26.1)
+        right=Logistic(6.7, -0.7), new=Logistic(6.2, 0.9), outlier=Logistic(7.65, -19.56)
     )
 
     @property

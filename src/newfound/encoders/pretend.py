@@ -29,13 +29,16 @@ from newfound.types import generator
 ROUNDS, PRETENDED, MAIN = 4, 2000, 256
 """How often known classes are pretended to be new, with how many images at most, and along how many directions."""
 
+MISCOUNTED = (0.8, 1.25)
+"""What share of the classes an estimate may find, as often as their true number; decision 17."""
+
 STARTS = 5
 """Starts of k-means where known classes are hidden whole: the score is not a clustering's."""
 
 SPOKEN = 100
 """Images, over all rounds, below which what distances mean is not learnt from them."""
 
-HIDINGS, UNNAMED, ALARMS = 8, 0.1, 0.02
+HIDINGS, UNNAMED, ALARMS = 8, 0.15, 0.02
 """How often known classes are hidden whole; of images that have a class, the share that is too far out to be named, and
 the share that is called outliers. Decision 15.
 """
@@ -45,8 +48,9 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
     """What distances to centres mean, learnt where the truth is known: some known classes are pretended to be new.
 
     Half of the classes stay known, by half of their images; the other images are unlabelled, and semi-supervised
-    k-means reads them along axes that know nothing of the pretended. None where there are too few classes or images
-    for it.
+    k-means reads them along axes that know nothing of the pretended. Where the number of classes is an estimate, whole
+    classes are joined or cut, and an image may be wrong however near its centre is: so they are also read as too few
+    and as too many. None where there are too few classes or images for it.
     """
     labels = labels.unique(return_inverse=True)[1]
     known = (int(labels.max()) + 1) // 2
@@ -55,7 +59,7 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
     x = (x.double() - main.centre) @ main.matrix
     rest = (rest - x.square().sum(1)).clamp(min=0)
     shrink = SHRINK * x.shape[1] / len(main.centre)  # of the mean over all directions, as everywhere
-    scores: list[Scores] = []
+    scores, miscounted = list[Scores](), list[Scores]()
     for turn in range(ROUNDS):
         random = generator(seed, "pretend", turn)
         some = torch.randperm(len(x), generator=random)[:PRETENDED]
@@ -67,8 +71,15 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
         found = axes(moments(x[some]), FEW, covariance(x[some][taught], y[taught], centres), shrink)
         u = F.normalize((x[some] - found.centre) @ found.matrix, dim=1).float()
         scores.append(outcome(u, y.where(taught, -1), y, random))
+        miscounted += [outcome(u, y.where(taught, -1), y, random, share) for share in MISCOUNTED]
     told = calibrate(scores) if scores else None
-    return None if told is None else told._replace(outlier=calibrate_outliers(hide(x, rest, labels, shrink, seed)))
+    if told is None:
+        return None
+    near, right, *_ = (torch.cat(parts) for parts in zip(*scores, *miscounted, strict=True))
+    counted = fit_line(near, right)
+    return told._replace(
+        outlier=calibrate_outliers(hide(x, rest, labels, shrink, seed)), counted=counted if counted.slope > 0 else None
+    )
 
 
 class Scores(NamedTuple):
@@ -81,11 +92,17 @@ class Scores(NamedTuple):
 
 
 def outcome(
-    u: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], truth: Int[Tensor, " n"], random: torch.Generator
+    u: Float[Tensor, "n dim"],
+    labels: Int[Tensor, " n"],
+    truth: Int[Tensor, " n"],
+    random: torch.Generator,
+    share: float = 1.0,
 ) -> Scores:
-    """Read unlabelled images (−1) by semi-supervised k-means, and see what was right and what was new."""
-    taught = labels >= 0
-    known, classes = int(labels.max()) + 1, int(truth.max()) + 1
+    """Read unlabelled images (−1) by semi-supervised k-means, as so large a share of the true number of classes, and
+    see what was right and what was new.
+    """
+    taught, known = labels >= 0, int(labels.max()) + 1
+    classes = max(known + 1, round(share * (int(truth.max()) + 1)))
     unlabelled, truth = u[~taught], truth[~taught]
     centres, cluster, *_ = semi_supervised_kmeans(u, labels, classes, random)
     sizes, cluster = torch.bincount(cluster, minlength=classes), cluster[~taught]
@@ -98,18 +115,19 @@ def outcome(
 
 
 def calibrate(scores: Sequence[Scores]) -> Calibration | None:
-    """What such scores mean; None where too few images say it, or where they say that nearer is worse.
-
-    Half-way between two, at a score of 0, it may be either: without two images that say so, scores would mean nothing
-    wherever all was right.
-    """
+    """What such scores mean; None where too few images say it, or where they say that nearer is worse."""
     near, right, strange, new = (torch.cat(parts) for parts in zip(*scores, strict=True))
-    halfway, either = near.new_zeros(2), torch.tensor([True, False])
-    found = Calibration(
-        platt(torch.cat([near, halfway]), torch.cat([right, either])),
-        platt(torch.cat([strange, halfway]), torch.cat([new, either])),
-    )
+    found = Calibration(fit_line(near, right), fit_line(strange, new))
     return found if len(near) >= SPOKEN and min(found.right.slope, found.new.slope) > 0 else None
+
+
+def fit_line(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"]) -> Logistic:
+    """The chance of something as a function of a score that is 0 half-way between two.
+
+    There it may be either: without two images that say so, scores would mean nothing wherever all was right.
+    """
+    halfway, either = score.new_zeros(2), torch.tensor([True, False])
+    return platt(torch.cat([score, halfway]), torch.cat([happened, either]))
 
 
 class Hidden(NamedTuple):

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-FALLS, FEW = 0.5, 4
+FALLS, FEW = 0.5, 2
 """What the log odds of being right lose with each e-fold of classes, and how many pretended classes say as much as
 other images do; decision 17.
 """
 
 
-CARE = 50.0
-"""How many times worse it is to name an image of no class than to leave one of a class without a name; decision 15."""
+FAR_OUT = 0.02
+"""The chance of being of no class above which an image lies too far out to be named; decision 15."""
 
 
 class Logistic(NamedTuple):
@@ -32,10 +32,16 @@ class Calibration(NamedTuple):
     right: Logistic
     new: Logistic
     outlier: Logistic | None = None  # None: nobody measured it, and no image is called so
+    counted: Logistic | None = None  # that it is right, where the number of classes is an estimate; None: as if given
 
     def asdict(self) -> dict[str, tuple[float, float]]:
         """As a file has it, without what was not measured."""
         return {name: tuple(line) for name, line in self._asdict().items() if line is not None}
+
+    def suited(self, *, estimated: bool) -> "Calibration":
+        """What scores mean where the number of classes was given, or estimated."""
+        right = self.counted if estimated and self.counted is not None else self.right
+        return self._replace(right=right, counted=None)
 
     @staticmethod
     def of(lines: Mapping[str, Sequence[float]]) -> "Calibration":
@@ -75,7 +81,7 @@ def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int =
 def carry_on(fitted: Calibration, others: Calibration, pretended: int, classes: int) -> Calibration:
     """What scores mean among more classes than were pretended with, drawn to what they mean on other images.
 
-        w (fitted − [0, ½ log(classes / pretended)]) + (1 − w) others,   w = pretended / (pretended + 4)
+        w (fitted − [0, ½ log(classes / pretended)]) + (1 − w) others,   w = pretended / (pretended + 2)
 
     Among more classes an image is wrong more often at the same score; that it is new is as likely as before. Of few
     classes a line is known badly.
@@ -142,21 +148,37 @@ def reach(distances: Float[Tensor, "n centres"]) -> tuple[Float[Tensor, " n"], F
     return nearest, torch.where(count > 1, total / count.clamp(min=1), math.inf)
 
 
-def care(outlier: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """How far an image may be named that is of no class by such a chance p, when the odds of that count `CARE` times.
-
-    1 − σ(logit p + log CARE) = (1 − p) / (1 − p + CARE · p)
-    """
-    return (1 - outlier) / (1 - outlier + CARE * outlier)
-
-
 def outlier_line(near: float, far: float) -> Logistic:
-    """The chance of being of no class that is one half at a score `far`, and that `care` takes for one half at `near`.
+    """The chance of being of no class that is `FAR_OUT` at a score `near`, and one half at `far`.
 
-    σ(log CARE · (score − far) / (far − near))
+    σ(−logit FAR_OUT · (score − far) / (far − near))
     """
-    slope = math.log(CARE) / max(far - near, 1e-2)
+    slope = math.log((1 - FAR_OUT) / FAR_OUT) / max(far - near, 1e-2)
     return Logistic(slope, -slope * far)
+
+
+def naming_score(confidence: Float[Tensor, " n"], outlier: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """What an image is named by: confidence − 1[P(outlier) > `FAR_OUT`].
+
+    It is worse to name what has no name than to leave one without. So images far out come after all others, whatever
+    share of them is to be unsure, though in their order.
+    """
+    return confidence - (outlier > FAR_OUT).to(confidence)
+
+
+class Unnamed(NamedTuple):
+    """Which images have no name."""
+
+    unsure: Bool[Tensor, " n"]
+    outlier: Bool[Tensor, " n"]
+
+
+def withhold_names(confidence: Float[Tensor, " n"], outlier: Float[Tensor, " n"], threshold: float) -> Unnamed:
+    """The rule of naming: an image likelier of no class than of one is an outlier; of the others those are unsure
+    whose naming score is below a threshold.
+    """
+    none = outlier > 0.5
+    return Unnamed((naming_score(confidence, outlier) < threshold) & ~none, none)
 
 
 def leave_one_out(

@@ -74,7 +74,7 @@ PLAIN = record(
         "numbers": each(whole(1), distinct=True),
         "used": whole(),
         "similarity": OURS,
-        "trust": record({"right": CHANCE, "new": CHANCE, "outlier": CHANCE}, optional=("outlier",)),
+        "trust": record(dict.fromkeys(Calibration._fields, CHANCE), optional=("outlier", "counted")),
         "trunk": record(NETWORK | {"parts": each(record(NETWORK))}, optional=("parts",)),
         "rehearsal": record(
             {

@@ -171,7 +171,8 @@ def overview(page: Page) -> str:
         "<h2>Classes</h2>"
         '<p class="note">Each class is a group of images that look alike to the program. It cannot know what they '
         "show: take a class as a proposal to look at, not as an identification. Confidence is the estimated chance "
-        f"that an image is in the right class; images with little of it are unsure. {press}</p>"
+        f"that an image is in the right class; images with little of it are unsure, and those that lie farther out "
+        f"than six in seven of a class. {press}</p>"
         f'<div class="overview"><ol class="classes">{rows}</ol>{chart(page) if mapped else ""}</div>'
         + "".join(f'<p class="note">{escape(words)}</p>' for words in page.notes)
     )

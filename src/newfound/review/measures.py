@@ -9,7 +9,7 @@ from torch import Tensor
 from newfound.discovery.edits import NOBODY, Classes
 from newfound.discovery.found import Found
 from newfound.discovery.outliers import judge_outliers
-from newfound.functional.calibration import care, probability, ratio
+from newfound.functional.calibration import FAR_OUT, probability, ratio, withhold_names
 from newfound.functional.geometry import distances
 
 NEAREST = 8
@@ -33,6 +33,7 @@ class Measures(NamedTuple):
     distance: Float[Tensor, " n"]  # to the centre it goes by
     unsure: Bool[Tensor, " n"]  # of no class for sure; those that were set aside are of none
     outlier: Bool[Tensor, " n"]  # of no class, known or new
+    far: Bool[Tensor, " n"]  # lies too far out to be named
     decided: Bool[Tensor, " n"]  # by a person
     own: Int[Tensor, " n"]  # the centre it goes by
     near: Near
@@ -44,7 +45,7 @@ def begin_measures(now: Classes) -> Measures:
     n = len(now.found)
     nothing = torch.zeros(n, dtype=torch.bool)
     zeros, nobody = torch.zeros(n), torch.full((n,), -1)
-    start = Measures(zeros, zeros, nothing, nothing, nothing, nobody, find_near(now.found), {})
+    start = Measures(zeros, zeros, nothing, nothing, nothing, nothing, nobody, find_near(now.found), {})
     return measure_again(start, now)
 
 
@@ -61,7 +62,7 @@ def find_near(found: Found) -> Near:
 def measure_again(before: Measures, now: Classes) -> Measures:
     """The measures of other classes in the same images: what has not changed is kept.
 
-    confidence = σ(a log(d′ / d) + b) · care(P(outlier)),   d to its own centre, d′ to the nearest of another class
+    confidence = σ(a log(d′ / d) + b) · (1 − P(outlier)),   d to its own centre, d′ to the nearest of another class
     """
     latents, found = now.found.latents, now.found
     moved = (before.own != now.own).nonzero()[:, 0]
@@ -75,13 +76,12 @@ def measure_again(before: Measures, now: Classes) -> Measures:
     m = now.sizes.to(own)[now.own]
     lone = torch.where(m > 1, own * m / (m - 1), torch.inf)  # as if it drew no centre to itself (`leave_one_out`)
     outlier = judge_outliers(now)
-    confidence = probability(ratio(other, lone), found.calibration.right) * care(outlier)
+    confidence = probability(ratio(other, lone), found.calibration.right) * (1 - outlier)
     decided = torch.zeros(len(found), dtype=torch.bool)
     decided[[*now.decided]] = True
     confidence = confidence.masked_fill(decided, 1.0)
-    far = (outlier > 0.5) & ~now.aside
-    unsure = (confidence < found.threshold) & ~decided & ~now.aside & ~far
-    return Measures(confidence, own, unsure, far, decided, now.own, before.near, more)
+    unsure, none = (some & ~decided & ~now.aside for some in withhold_names(confidence, outlier, found.threshold))
+    return Measures(confidence, own, unsure, none, outlier > FAR_OUT, decided, now.own, before.near, more)
 
 
 def _to_own(now: Classes, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:

@@ -192,7 +192,8 @@ def members(scene: Scene, number: int) -> Int[Tensor, " rows"]:
 
 def view_images(scene: Scene, number: int, order: Order) -> dict[str, Any]:
     """The images of a class or a list in order, each with its confidence in per cent; `marks` has a letter for each: d,
-    a person decided; u, unsure; – else. Those of a list, which are of several classes, begin with the surest.
+    a person decided; f, unsure, for it lies far out; u, unsure; – else. Those of a list, which are of several classes,
+    begin with the surest.
     """
     rows = members(scene, number)
     sure, away, unsure = (each[rows].numpy() for each in scene.measures[:3])
@@ -206,7 +207,8 @@ def pack_images(scene: Scene, rows: Int[Tensor, " rows"]) -> dict[str, Any]:
     """Images as the grid takes them."""
     measures = scene.measures
     per_cent = (100 * measures.confidence[rows]).floor().int().tolist()
-    letters = np.where(measures.decided[rows].numpy(), "d", np.where(measures.unsure[rows].numpy(), "u", "-"))
+    decided, unsure, far = (each[rows].numpy() for each in (measures.decided, measures.unsure, measures.far))
+    letters = np.select([decided, unsure & far, unsure], ["d", "f", "u"], "-")
     return {"rows": rows.tolist(), "confidence": per_cent, "marks": "".join(letters.tolist())}
 
 
@@ -245,6 +247,7 @@ def view_image(scene: Scene, row: int) -> dict[str, Any]:
         "number": number,
         "answer": answer,
         "confidence": round(float(measures.confidence[row]), 4),
+        "far": bool(measures.unsure[row] & measures.far[row]),
         "by": now.decided.get(row, ALGORITHM),
         "decided": row in now.decided,
         "duplicate": found.duplicates.get(row),

@@ -3,7 +3,7 @@
 import { get, labelled, original, thumb } from "./api.js";
 import { about } from "./classes.js";
 import { $, count, make, picture } from "./dom.js";
-import { isMixed, labelledOf, store } from "./store.js";
+import { FAR, isMixed, labelledOf, store } from "./store.js";
 
 let open = null;
 let ahead = null; // what was typed between the key that asks for a dialog and its opening
@@ -264,6 +264,7 @@ export function look(row, { step, act }) {
     const words = [
       ["Class", answer === line ? line?.name : `${answer?.name}; would be ${line?.name}`],
       ["Confidence", it.decided ? "decided" : `${Math.floor(100 * it.confidence)} %`],
+      ["Unsure", it.far ? FAR : ""],
       ["Identified by", it.by],
       ["Group", it.group],
       ["Nearly equals", it.duplicate === null ? "" : `image ${it.duplicate}`],

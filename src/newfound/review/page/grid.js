@@ -2,7 +2,7 @@
 
 import { post, thumb } from "./api.js";
 import { $, make, picture } from "./dom.js";
-import { on, select, store, tell } from "./store.js";
+import { FAR, on, select, store, tell } from "./store.js";
 
 const grid = $("#grid");
 const canvas = $("#canvas");
@@ -82,7 +82,7 @@ function place(index) {
     image.src = source;
   }
   sure.textContent = store.marks[index] === "d" ? "" : `${store.confidence[index]} %`;
-  mark.textContent = { d: "✓", u: "?" }[store.marks[index]] ?? "";
+  mark.textContent = { d: "✓", f: "?", u: "?" }[store.marks[index]] ?? "";
   tile.dataset.mark = store.marks[index];
   const line = thought(index);
   guess.textContent = line?.name ?? "";
@@ -97,11 +97,11 @@ function place(index) {
 const thought = (index) => (store.numbers[index] === store.current && store.title === null ? undefined : store.byNumber.get(store.numbers[index]));
 
 function name(tile, row, index) {
-  const said = { d: ", reviewed", u: ", unsure" }[store.marks[index]] ?? "";
+  const said = { d: ", reviewed", f: `, unsure: ${FAR}`, u: ", unsure" }[store.marks[index]] ?? "";
   const words = captions.get(row) ?? `image ${row}`;
   const guess = thought(index)?.name;
   tile.setAttribute("aria-label", `${words}, ${store.confidence[index]} % sure${said}${guess ? `, guess: ${guess}` : ""}`);
-  tile.title = guess ? `${words}\nguess: ${guess}` : words;
+  tile.title = [words, ...(guess ? [`guess: ${guess}`] : []), ...(store.marks[index] === "f" ? [`unsure: ${FAR}`] : [])].join("\n");
 }
 
 function restyle() {

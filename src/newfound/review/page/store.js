@@ -16,6 +16,9 @@ export const store = {
   marked: new Set(), // classes marked for merging
 };
 
+// Why an image is unsure that is marked f, however sure its class would be.
+export const FAR = "lies farther out than six in seven images of a class";
+
 const listeners = {};
 
 export const on = (event, what) => (listeners[event] ??= []).push(what);
