@@ -404,6 +404,13 @@ def test_the_page_counts_the_images_that_were_measured(made):
     assert "all 42 unlabelled images" in page(run.classes).measured
 
 
+def test_the_page_has_a_curve_of_what_was_not_written_down_in_every_epoch(made):
+    rows = {"epoch": 1.0, "loss": 0.5}, {"epoch": 2.0, "loss": 0.25, "late": 0.125}, {"epoch": 3.0, "loss": 0.2}
+    curves = page(Discovery(replace(made.found, history=rows)).classes).curves
+    assert curves["loss"] == [0.5, 0.25, 0.2]
+    assert [repr(value) for value in curves["late"]] == ["nan", "0.125", "nan"]
+
+
 def test_a_class_that_is_called_unsure_keeps_its_images_in_tables_and_report(drawn):
     drawn.rename(1, "unsure")
     row = drawn.summary().iloc[0]

@@ -133,12 +133,40 @@ def test_every_epoch_logs_norms_distances_empty_clusters_and_changes():
         method.after_step([Latents(z)], Batch([], labels, rows, {}), lambda view: None, Now(0, 1, 3))
         return method.log()
 
-    assert see([0.1, 0.1, 1.5, 1.5])["changed assignments"] == 0  # nothing was known before
+    assert "changed assignments" not in see([0.1, 0.1, 1.5, 1.5])  # nothing was known before
     log = see([0.1, 1.5, 1.5, 1.5])
     assert log["changed assignments"] == 0.25
     assert log["empty clusters"] == 1
     assert log["smallest prototype distance"] == pytest.approx(math.sqrt(2), abs=1e-4)
     assert log["mean prototype norm"] == pytest.approx(1, abs=1e-4)
+
+
+def test_a_restart_forgets_assignments_to_prototypes_that_are_no_more():
+    preset = replace(swapped(), swap=Swap(restarts=(0.5,)))
+    method = Spacing(Problem(8, 0, 3, labelled=False, rows=60), preset)
+    features, labels, rows = rand(60, 8, key="all").float(), torch.full((60,), -1), torch.arange(60)
+    logs = []
+    for epoch in range(4):
+        method.before_epoch(lambda: Survey(features, labels), Now(0, epoch, 4))
+        logs.append(method.log())
+        method.after_step([Latents(features)], Batch([], labels, rows, {}), lambda view: None, Now(0, epoch, 4))
+        logs.append(method.log())
+    assert [("empty clusters" in log) for log in logs] == [False, True, True, True, False, True, True, True]
+    assert [("changed assignments" in log) for log in logs] == [False, False, False, True] * 2
+    assert all(log["empty clusters"] == 0 for log in logs[1::2])
+
+
+@pytest.mark.parametrize("rows", [0, 60])
+def test_before_it_starts_and_where_nobody_counts_images_no_cluster_is_said_to_be_empty(rows):
+    method = Spacing(Problem(8, 0, 3, labelled=False, rows=rows), replace(aligned(), start=0.5))
+    features, labels = rand(60, 8, key="all").float(), torch.full((60,), -1)
+    for epoch in range(4):
+        method.before_epoch(lambda: Survey(features, labels), Now(0, epoch, 4))
+        batch = Batch([], labels, torch.arange(60), {})
+        method.after_step([Latents(features)], batch, lambda view: None, Now(0, epoch, 4))
+        seen = rows > 0 and epoch >= 2
+        assert ("empty clusters" in method.log()) is seen
+        assert ("changed assignments" in method.log()) is (seen and epoch > 2)
 
 
 def test_the_method_takes_all_views_of_an_image_and_scores_by_cosines():

@@ -72,7 +72,7 @@ class Spacing(Method):
             scatter = (within_covariance if metric is None else metric.T @ within_covariance @ metric).trace()
         self.register_buffer("scatter", scatter, persistent=False)  # of a known class's latents, whitened
         self.register_buffer("assignment", torch.full((problem.rows,), -1))  # the latest of every image
-        self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen
+        self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen again
 
     def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
         """Start when the share of the run is reached, and start anew where the preset says so."""
@@ -81,6 +81,7 @@ class Spacing(Method):
         if any(map(now.first, self._starts(known))):
             features, labels = survey()
             self.loss.start(features, labels, now.random("spacing"), self.problem.mixed, known)
+            self.get_buffer("assignment").fill_(-1)  # of prototypes that are no more
             if self.finer is not None and (labels < 0).sum() >= MEMBERS * len(self.finer.prototypes):
                 self.finer.start(features, labels, now.random("finer spacing"), self.problem.mixed, known)
 
@@ -148,16 +149,16 @@ class Spacing(Method):
         return None if swap is None else self.loss.space(features) @ self.loss.prototypes.T / swap.temperature
 
     def log(self) -> dict[str, float]:
-        """How far the prototypes are from the origin and from one another, and how settled the classes are."""
+        """How far the prototypes are from the origin and from one another; once images were assigned how many classes
+        are empty, and once the same images were assigned again how many of them changed class.
+        """
         norms = self.loss.prototypes.norm(dim=1)
-        assignment, (changed, seen) = self.get_buffer("assignment"), self.get_buffer("changed").tolist()
-        sizes = torch.bincount(assignment[assignment >= 0], minlength=len(norms))
-        found = {
-            "mean prototype norm": norms.mean().item(),
-            "largest prototype norm": norms.max().item(),
-            "empty clusters": float((sizes == 0).sum()),
-            "changed assignments": changed / max(seen, 1.0),
-        }
+        found = {"mean prototype norm": norms.mean().item(), "largest prototype norm": norms.max().item()}
+        assignment, (changed, again) = self.get_buffer("assignment"), self.get_buffer("changed").tolist()
+        if len(seen := assignment[assignment >= 0]):
+            found["empty clusters"] = float((torch.bincount(seen, minlength=len(norms)) == 0).sum())
+        if again:
+            found["changed assignments"] = changed / again
         if len(norms) > 1:
             between = distances(self.loss.prototypes).fill_diagonal_(math.inf)
             found["smallest prototype distance"] = between.min().item()
