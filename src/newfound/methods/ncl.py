@@ -23,7 +23,7 @@ from newfound.functional import pseudo
 from newfound.functional.losses import consistency, soft_cross_entropy
 from newfound.functional.schedules import ramp, steps
 from newfound.methods.base import Method, Recipe, Sum, unlabelled_rows
-from newfound.methods.pairwise import Pairwise
+from newfound.methods.pairwise import TRAINING, Pairwise
 from newfound.networks.bank import Bank
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
@@ -165,10 +165,9 @@ def build_author(problem: Problem, model: Model) -> Method:
 
 
 _PAPER = "Zhong et al., CVPR 2021"
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
 
-recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
-plain = Recipe(_PAPER, build_plain, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
+recipe = Recipe(_PAPER, build, "optional", TRAINING, "head", stage_one=("rotation", "supervised"))
+plain = Recipe(_PAPER, build_plain, "optional", TRAINING, "head", stage_one=("rotation", "supervised"))
 author = Recipe(
     "Joseph et al., CVPR-W 2022",
     build_author,

@@ -18,13 +18,13 @@ from torch import Tensor
 from newfound.functional import pseudo
 from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import distances
-from newfound.functional.schedules import steps, warm_cosine
+from newfound.functional.schedules import warm_cosine
 from newfound.methods.base import Method, Own, Reading, Recipe, own_views, unlabelled_rows
-from newfound.methods.pairwise import Pairwise
+from newfound.methods.pairwise import TRAINING, Pairwise
 from newfound.networks.model import Model
 from newfound.spacing.loss import SpacingLoss
 from newfound.spacing.presets import PRESETS, Preset, resolve
-from newfound.types import ALL, Batch, Latents, Losses, Now, Problem, Survey, Training
+from newfound.types import ALL, Batch, Latents, Losses, Now, Problem, Survey
 
 MEMBERS = 5
 """Images for each prototype of a finer set, below which there is none."""
@@ -198,10 +198,8 @@ def adjust(recipe: Recipe, *, weight: float | None, initial: float | None) -> Re
 
 
 _PAPER = "Joseph et al., CVPR-W 2022"
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
-"""NCL's, as the paper says."""
 _WHOLE = replace(
-    _TRAINING,
+    TRAINING,
     schedule=partial(warm_cosine, warm=0.1, start=0.01, end=0.01),
     views=("strong", "strong", "small", "small"),
     trains=ALL,
@@ -212,11 +210,11 @@ _WHOLE = replace(
 def make_recipe(preset: Preset) -> Recipe:
     """Spacing alone looks at one view, unless views learn from one another."""
     reading: Reading = "unit k-means" if preset.unit else "k-means"
-    alone = replace(_TRAINING, views=("weak",))
+    alone = replace(TRAINING, views=("weak",))
     recipe = Recipe(_PAPER, partial(build, preset=preset), "optional", alone, reading, joins=True, spacing=preset)
     return recipe if preset.swap is None else replace(recipe, training=_WHOLE, own=Own(30, 0.05, _WHOLE.schedule))
 
 
-pairs = Recipe(_PAPER, build_pairs, "optional", _TRAINING, "unit k-means")
+pairs = Recipe(_PAPER, build_pairs, "optional", TRAINING, "unit k-means")  # trained as NCL, as the paper says
 teacher_pairs = replace(pairs, build=build_teacher_pairs, labelled="unused")
 recipes = {name: make_recipe(preset()) for name, preset in PRESETS.items()}

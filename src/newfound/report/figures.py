@@ -52,8 +52,8 @@ def thumbnail(pixels: UInt8[ndarray, "h w c"], caption: str) -> str:
 
 def curve(name: str, values: list[float], ends: tuple[str, str] | None = None, mark: int = -1) -> str:
     """A line from its lowest to its highest value, by default over the epochs, with a dot at one value, by default the
-    last, which stands in figures too; what is not finite is left out. Where that value was not measured, the nearest one
-    that was takes its place.
+    last, which stands in figures too; what is not finite is left out. Where that value was not measured, the nearest
+    one that was takes its place.
     """
     first, last = ends or ("epoch 1", str(len(values)))
     finite = [(epoch, value) for epoch, value in enumerate(values) if math.isfinite(value)]
