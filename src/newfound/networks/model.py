@@ -61,9 +61,17 @@ CHANCE = row(number(), number())  # of a Logistic
 COLOURS = each(number(), 3)
 NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)}
 TRIALS = each(
-    record({"backbone": text, "shrink": number(0), "method": text, "reading": text, "scores": each(number(0, 1))})
+    record(
+        {
+            "backbone": text,
+            "shrink": number(0),
+            "method": text,
+            "reading": text,
+            "scores": each(number(0, 1), least=1),
+        }
+    )
 )
-EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(), number()))
+EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(1), number()))
 PLAIN = record(
     {
         "backbone": either(OURS, ADAPTER),
@@ -85,8 +93,9 @@ PLAIN = record(
                 "alone": EXPECTED,
                 "why": text,
                 "counting": each(record({"pairs": number(), "accuracy": number(), "silhouette": number()})),
+                "apart": TRIALS,
             },
-            optional=("counting",),
+            optional=("counting", "apart"),
         ),
     },
     optional=("numbers", "used", "similarity", "trust", "trunk", "rehearsal"),
