@@ -25,7 +25,7 @@ from newfound.functional.axes import FEW, Axes, axes, moments
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
 from newfound.functional.rows import gathered, named, numbered, scales, standardised
-from newfound.networks.adapter import Adapter
+from newfound.networks.adapter import adapter_along
 from newfound.networks.model import Model, Statistics
 from newfound.training.loop import Learner
 from newfound.training.train import train
@@ -305,7 +305,7 @@ def canonical(X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, "
 
 
 def squared(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """What the adapter tempers back to x: standardised features need no tempering."""
+    """What the adapter's power normalisation takes back to x: standardised features need none."""
     return x * x.abs()
 
 
@@ -324,10 +324,9 @@ def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: 
     scale = (x @ found).norm() / x.norm()
     matrix = torch.block_diag(found, scale.nan_to_num(1.0))  # where all rows are equal it is 0/0
     matrix = F.pad(matrix, (0, max(0, room - matrix.shape[1]))).float()
-    with seeded(seed, "adapter"):
-        adapter = Adapter(*matrix.shape)
-        adapter.aim(Axes(torch.zeros(len(matrix)), matrix))
-        model = Model(adapter, 0, 0, tuple(map(str, range(known))))
-        if known:
-            model = add_head(model, adapter, Statistics(centres.float(), within_covariance.float(), counts))
-    return model
+    adapter = adapter_along(Axes(torch.zeros(len(matrix)), matrix), seed)
+    model = Model(adapter, 0, 0, tuple(map(str, range(known))))
+    if not known:
+        return model
+    with seeded(seed, "head"):  # torch draws weights before they are set; the caller's own draws stay as they were
+        return add_head(model, adapter, Statistics(centres.float(), within_covariance.float(), counts))
