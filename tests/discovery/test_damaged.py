@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Fit
-from newfound.discovery.journal import EDITS, add_edits
+from newfound.discovery.journal import EDITS
 from newfound.discovery.storage import DISCOVERY, MODEL, TENSORS, read_run, write_found
 from newfound.discovery.trace import TRACE, Trace
 from newfound.errors import InputError
@@ -32,7 +32,7 @@ from newfound.training.loop import fit, optimiser
 from newfound.types import seeded
 from newfound.vision import vision
 from tests.commands import newfound
-from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD
+from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD, add_edits
 from tests.discovery.test_storage import make_whole
 from tests.training.test_loop import TRAINING, make_data, make_learner
 
@@ -52,7 +52,7 @@ def sound(tmp_path_factory):
     calibration = whole.calibration._replace(outlier=Logistic(2.0, -1.0))
     write_found(replace(whole, fit=fit, calibration=calibration), place / "run")
     said = [Edit("merge", (FIRST, SECOND)), Edit("rename", (THIRD,), names=("sea pen",), by="Ada", at="today")]
-    add_edits(place / "run", [*said, Edit("move", (FIRST,), (1, 2)), Edit("undo")], 0)
+    add_edits(place / "run", [*said, Edit("move", (FIRST,), (1, 2)), Edit("undo")])
     with seeded("damaged"):
         network = SmallResNet(1, 2)
         statistics = Statistics(torch.rand(2, 8), torch.eye(8), torch.tensor([7, 5]))
