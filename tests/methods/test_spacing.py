@@ -113,7 +113,7 @@ def test_the_method_tells_the_loss_whether_the_pile_is_mixed(labelled):
         method = Spacing(Problem(8, known=3, novel=2, labelled=labelled, rows=60, mixed=mixed))
         method.before_epoch(lambda: survey, Now(0, 0, 5))
         alone = SpacingLoss(5 if labelled or mixed else 2, 8)
-        alone.start(*survey, Now(0, 0, 5).random("spacing"), mixed)
+        alone.start(*survey, random=Now(0, 0, 5).random("spacing"), mixed=mixed)
         assert torch.equal(method.loss.prototypes, alone.prototypes)
         assert torch.equal(method.loss.counts, alone.counts)
     assert method.loss.counts.sum() == 60
@@ -250,7 +250,7 @@ def test_prototypes_are_placed_anew_at_the_shares_of_the_run_that_the_preset_nam
     moved = [epoch for epoch in range(1, 8) if not torch.equal(seen[epoch], seen[epoch - 1])]
     assert moved == [2, 4]
     fresh = SpacingLoss(3, 8, preset, images=60)
-    fresh.start(rand(60, 8, key="epoch 4").float(), torch.full((60,), -1), Now(0, 4, 8).random("spacing"))
+    fresh.start(rand(60, 8, key="epoch 4").float(), random=Now(0, 4, 8).random("spacing"))
     assert torch.equal(seen[-1], fresh.prototypes)
 
 
@@ -273,7 +273,7 @@ def test_half_of_the_loss_is_that_of_a_finer_set_which_moves_beside_the_first():
     method.before_epoch(lambda: Survey(features, labels), now)
     sets = [SpacingLoss(classes, 8, swapped(), images=300) for classes in (3, 30)]
     for loss, purpose in zip(sets, ("spacing", "finer spacing"), strict=True):
-        loss.start(features, labels, now.random(purpose))
+        loss.start(features, labels, random=now.random(purpose))
     latents, batch = [Latents(z), Latents(z.flip(0))], Batch([], labels[:40], torch.arange(40), {})
     found = method(latents, batch, now)
     for name, loss in zip(("spacing", "finer spacing"), sets, strict=True):
@@ -291,7 +291,7 @@ def test_of_few_images_there_is_no_finer_set_and_the_loss_is_that_of_the_first()
     now, labels = Now(0, 0, 4), torch.full((140,), -1)
     method.before_epoch(lambda: Survey(features, labels), now)
     alone = SpacingLoss(3, 8, swapped(), images=140)
-    alone.start(features, labels, now.random("spacing"))
+    alone.start(features, labels, random=now.random("spacing"))
     found = method([Latents(z), Latents(z.flip(0))], Batch([], labels[:40], torch.arange(40), {}), now)
     assert list(found) == ["spacing"]
     torch.testing.assert_close(found["spacing"], alone(z, z.flip(0), labels[:40], torch.arange(40), now.progress))

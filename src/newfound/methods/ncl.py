@@ -99,9 +99,9 @@ class Neighbours(Method):
         """Similarities to hard negatives: none before their start, nor where there is no labelled bank."""
         if self.hard is None or self.labelled is None or now.progress < self.hard.start:
             return q.new_zeros(len(q), 0)
-        size, draws = len(self.unlabelled.latents), self.hard.draws
-        far = min(self.hard.far, size)
-        drawn = torch.randint(size, (len(q), draws, far), generator=now.random("hard negatives")).to(q.device)
+        far, draws = min(self.hard.far, len(self.unlabelled.latents)), self.hard.draws
+        labelled, random = len(self.labelled.latents), now.random("hard negatives")
+        drawn = torch.randint(labelled, (len(q), draws, far), generator=random).to(q.device)
         kept = min(self.hard.kept, 2 * draws * far)
         return pseudo.hard_negatives(q, self.unlabelled.latents, self.labelled.latents, drawn, kept)
 

@@ -80,10 +80,12 @@ class Spacing(Method):
         known = self._known_sums()
         if any(map(now.first, self._starts(known))):
             features, labels = survey()
-            self.loss.start(features, labels, now.random("spacing"), self.problem.mixed, known)
+            mixed, random = self.problem.mixed, now.random("spacing")
+            self.loss.start(features, labels, random=random, mixed=mixed, known_sums=known)
             self.get_buffer("assignment").fill_(-1)  # of prototypes that are no more
             if self.finer is not None and (labels < 0).sum() >= MEMBERS * len(self.finer.prototypes):
-                self.finer.start(features, labels, now.random("finer spacing"), self.problem.mixed, known)
+                random = now.random("finer spacing")
+                self.finer.start(features, labels, random=random, mixed=mixed, known_sums=known)
 
     def _starts(self, known: ClassSums | None) -> tuple[float, ...]:
         """The shares of the run at which prototypes are placed. Known classes whose images are away are remembered
@@ -120,7 +122,7 @@ class Spacing(Method):
         if self.finer is not None and self.finer.started:
             sets["finer spacing"] = self.finer
         return {
-            name: loss._compute(views, labels=batch.labels, rows=rows, progress=now.progress) / len(sets)
+            name: loss.compute_loss(views, labels=batch.labels, rows=rows, progress=now.progress) / len(sets)
             for name, loss in sets.items()
         }
 
@@ -130,9 +132,9 @@ class Spacing(Method):
             return
         view = embed(0) if self.loss.preset.update == "reembed" else latents[0]
         rows = batch.rows if self.problem.rows else None
-        assignment = self.loss._absorb(view.z, batch.labels, rows, now.progress)
+        assignment = self.loss.move_prototypes(view.z, batch.labels, rows, now.progress)
         if self.finer is not None and self.finer.started:
-            self.finer._absorb(view.z, batch.labels, rows, now.progress)
+            self.finer.move_prototypes(view.z, batch.labels, rows, now.progress)
         if not self.problem.rows:  # nobody said how many images there are, so nobody asks who changed class
             return
         before = self.get_buffer("assignment")
