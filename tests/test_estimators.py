@@ -20,13 +20,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import newfound
-from newfound import methods
+from newfound import estimators, methods
 from newfound.errors import InputError
 from newfound.estimators import INERTIA, NovelClassDiscovery, SpacingClustering
 from newfound.functional import cluster, geometry
 from newfound.functional.metrics import accuracy
 from newfound.functional.rows import gathered, numbered
 from newfound.methods import METHODS
+from newfound.training.train import train
 from newfound.types import Problem
 
 CLASSES, KNOWN = 6, 3
@@ -541,6 +542,8 @@ def test_equal_rows_share_a_cluster(X):
         (SpacingClustering(2, rate=np.nan), "rate is nan; give a number above 0"),
         (NovelClassDiscovery(2, rate="a"), "rate is 'a'; give a number above 0"),
         (NovelClassDiscovery(2, method=None), "method is None; give the name of one, such as pairs.spacing.*: kmeans,"),
+        (SpacingClustering(2, device="tpu"), "device is 'tpu'; give auto or cpu"),
+        (NovelClassDiscovery(2, device=None), "device is None; give auto or cpu"),
         (NovelClassDiscovery(2, method=3), "method is 3; give the name of one"),
         (NovelClassDiscovery(0), "n_new is 0; give a whole number of at least 1"),
         (NovelClassDiscovery(2, method="spicing"), "no method called 'spicing'.*Did you mean spacing"),
@@ -552,6 +555,32 @@ def test_what_cannot_work_is_refused_in_words(model, message):
     X = np.random.RandomState(0).randn(30, 3)
     with pytest.raises(InputError, match=message):
         model.fit(X)
+
+
+@pytest.mark.parametrize("model", [SpacingClustering(2), NovelClassDiscovery(2)])
+def test_training_happens_on_the_device_that_was_asked_for(model, monkeypatch):
+    asked, X = [], np.random.RandomState(0).randn(30, 3)
+
+    def see(*given, device):
+        asked.append(device)
+        return train(*given, device="cpu")
+
+    monkeypatch.setattr(estimators, "train", see)
+    for device in ("auto", "cpu"):
+        model.set_params(device=device, epochs=1).fit(X)
+    assert asked == ["auto", "cpu"]
+
+
+@pytest.mark.parametrize("model", [SpacingClustering(2), NovelClassDiscovery(2)])
+def test_every_parameter_and_attribute_stands_in_the_docstring_under_its_own_name(model):
+    model.fit(pd.DataFrame(np.random.RandomState(0).randn(30, 3), columns=["a", "b", "c"]))
+    _, parameters, attributes = re.split(r"(?:Parameters|Attributes)\n    -{10}\n", type(model).__doc__)
+    found = [
+        {name for names in re.findall(r"^    (\w.*?) : ", part, re.MULTILINE) for name in names.split(", ")}
+        for part in (parameters, attributes)
+    ]
+    assert found[0] == {*model.get_params()}
+    assert found[1] == {name for name in vars(model) if name.endswith("_")}
 
 
 def test_rows_and_labels_must_be_equally_many_and_finite(rays):

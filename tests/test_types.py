@@ -64,6 +64,18 @@ def test_seeded_weights_repeat_and_leave_the_global_draws_alone():
         assert torch.rand(2).equal(first)
 
 
+def test_seeded_weights_leave_the_draws_of_other_devices_alone(monkeypatch):
+    seeds = []
+    for place in ("cuda.manual_seed_all", "mps.manual_seed", "xpu.manual_seed_all"):
+        monkeypatch.setattr(f"torch.{place}", seeds.append)
+    torch.manual_seed(5)
+    assert seeds  # so a seed comes to them
+    seeds.clear()
+    with seeded("w"):
+        torch.rand(2)
+    assert not seeds
+
+
 def test_in_two_stages_the_known_classes_are_not_in_the_discovery_set():
     assert Problem(8, known=5, novel=3).classes == 8
     assert Problem(8, known=5, novel=3, labelled=False).classes == 3

@@ -2,9 +2,12 @@
 
 What discovery does with a pretrained network's features happens here to the rows of an array. A row has no other views:
 every view of it is the row itself.
+
+Long, for parameters and attributes stand in the docstring of either estimator, as scikit-learn's users look for them.
 """
 
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, final, no_type_check
 
@@ -25,7 +28,7 @@ from newfound.functional.axes import FEW, Axes, axes, moments
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
 from newfound.functional.rows import gathered, named, numbered, scales, standardised
-from newfound.networks.adapter import Adapter
+from newfound.networks.adapter import adapter_along
 from newfound.networks.model import Model, Statistics
 from newfound.training.loop import Learner
 from newfound.training.train import train
@@ -34,6 +37,8 @@ from newfound.types import Problem, generator, seeded
 RandomState = int | np.random.RandomState | None
 
 FLOATS = (np.float64, np.float32)
+
+DEVICES = ("auto", "cpu")
 
 ROOM = 8
 """Latents have at least so many dimensions: ranking statistics compare the five strongest."""
@@ -63,6 +68,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     rate: float
     batch_size: int
     random_state: RandomState
+    device: str
 
     def transform(self, X: Any) -> Float[np.ndarray, "n dim"]:
         """Unit latents of rows: where `cluster_centers_` lie."""
@@ -101,6 +107,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         whole("epochs", self.epochs, 0)
         whole("batch_size", self.batch_size, 1)
         positive("rate", self.rate)
+        one_of("device", self.device, DEVICES)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         order = canonical(X, labels)
         X, y = X[order], torch.as_tensor(labels[order])
@@ -140,7 +147,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         data = FeatureDataset(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".* cannot all lie equally far apart")  # beyond WIDE, as we chose
-            return len(train(Learner(model.backbone, method), data, training, seed).history)
+            return len(train(Learner(model.backbone, method), data, training, seed, device=self.device).history)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -157,11 +164,37 @@ class SpacingClustering(_OnFeatures):
     Features are standardised: neither units nor offsets matter. Clusters are read by k-means on z, and the largest is
     number 0. Permuted rows have permuted labels, to the bit.
 
-    Parameters: `n_clusters`; `epochs`, passes over the rows; `rate`, the learning rate; `batch_size`, rows a step;
-    `random_state`, an int, a RandomState or None.
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        How many clusters to find.
+    epochs : int, default=15
+        Passes over the rows. With 0 nothing is trained.
+    rate : float, default=0.02
+        The learning rate.
+    batch_size : int, default=128
+        Rows a step.
+    random_state : int, RandomState instance or None, default=0
+        What every draw is a function of; None takes another each time.
+    device : {"auto", "cpu"}, default="auto"
+        Where the adapter is trained: on an accelerator, if there is one, or on the CPU.
 
-    Attributes: `labels_`; `cluster_centers_`, among what `transform` gives; `n_iter_`, the epochs trained;
-    `n_features_in_`; `mean_` and `scale_` of the features; `adapter_`, the network.
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        The cluster of each row that was fitted.
+    cluster_centers_ : ndarray of shape (n_clusters, n_latents)
+        The centres, among what `transform` gives.
+    n_iter_ : int
+        The epochs trained.
+    n_features_in_ : int
+        The features of a row.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, where X had such.
+    mean_, scale_ : ndarray of shape (n_features_in_,)
+        Mean and deviation of each feature.
+    adapter_ : Adapter
+        The network, in double precision.
     """
 
     n_clusters: int
@@ -175,12 +208,14 @@ class SpacingClustering(_OnFeatures):
         rate: float = 0.02,
         batch_size: int = 128,
         random_state: RandomState = 0,
+        device: str = "auto",
     ):
         self.n_clusters = n_clusters
         self.epochs = epochs
         self.rate = rate
         self.batch_size = batch_size
         self.random_state = random_state
+        self.device = device
 
     def fit(self, X: Any, y: Any = None) -> "SpacingClustering":
         """Find the clusters of rows; y is ignored."""
@@ -210,11 +245,41 @@ class NovelClassDiscovery(_OnFeatures):
     Where labels are numbers new classes are called max(y) + 1, …, else "new-1", …, the largest first. Of fewer
     unlabelled rows than `n_new` each may be a class of its own; where there are none, nothing is new.
 
-    Parameters: `n_new`, how many new classes there are; `method`, any of `newfound.METHODS` that needs no images, a+b
-    adds b to a; the others are those of `SpacingClustering`.
+    Parameters
+    ----------
+    n_new : int, default=8
+        How many new classes there are.
+    method : str, default="pairs+spacing:aligned"
+        Any of `newfound.METHODS` that needs no images; a+b adds b to a.
+    epochs : int, default=15
+        Passes over the rows. With 0 nothing is trained.
+    rate : float, default=0.02
+        The learning rate.
+    batch_size : int, default=128
+        Rows a step.
+    random_state : int, RandomState instance or None, default=0
+        What every draw is a function of; None takes another each time.
+    device : {"auto", "cpu"}, default="auto"
+        Where the adapter is trained: on an accelerator, if there is one, or on the CPU.
 
-    Attributes: `labels_`; `classes_`, the known labels, sorted, then the new ones; `cluster_centers_`, a row for each;
-    `n_iter_`, `n_features_in_`, `mean_`, `scale_` and `adapter_` as in `SpacingClustering`.
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        The class of each row that was fitted; a labelled row's own.
+    classes_ : ndarray of shape (n_classes,)
+        The known labels, sorted, then the new ones.
+    cluster_centers_ : ndarray of shape (n_classes, n_latents)
+        The centre of each of these, among what `transform` gives.
+    n_iter_ : int
+        The epochs trained.
+    n_features_in_ : int
+        The features of a row.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, where X had such.
+    mean_, scale_ : ndarray of shape (n_features_in_,)
+        Mean and deviation of each feature.
+    adapter_ : Adapter
+        The network, in double precision.
     """
 
     n_new: int
@@ -230,6 +295,7 @@ class NovelClassDiscovery(_OnFeatures):
         rate: float = 0.02,
         batch_size: int = 128,
         random_state: RandomState = 0,
+        device: str = "auto",
     ):
         self.n_new = n_new
         self.method = method
@@ -237,6 +303,7 @@ class NovelClassDiscovery(_OnFeatures):
         self.rate = rate
         self.batch_size = batch_size
         self.random_state = random_state
+        self.device = device
 
     def fit(self, X: Any, y: Any = None) -> "NovelClassDiscovery":
         """Learn from labelled rows, if there are any, and from unlabelled ones."""
@@ -268,6 +335,13 @@ def whole(name: str, value: Any, least: int) -> int:
     if not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} is {value!r}; give a whole number of at least {least}.")
     return int(value)
+
+
+def one_of(name: str, value: Any, words: Sequence[str]) -> str:
+    """The value of a parameter that is one of some words."""
+    if value not in words:
+        raise InputError(f"{name} is {value!r}; give {' or '.join(words)}.")
+    return str(value)
 
 
 def positive(name: str, value: Any) -> float:
@@ -305,7 +379,7 @@ def canonical(X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, "
 
 
 def squared(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """What the adapter tempers back to x: standardised features need no tempering."""
+    """What the adapter's power normalisation takes back to x: standardised features need none."""
     return x * x.abs()
 
 
@@ -324,10 +398,9 @@ def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: 
     scale = (x @ found).norm() / x.norm()
     matrix = torch.block_diag(found, scale.nan_to_num(1.0))  # where all rows are equal it is 0/0
     matrix = F.pad(matrix, (0, max(0, room - matrix.shape[1]))).float()
-    with seeded(seed, "adapter"):
-        adapter = Adapter(*matrix.shape)
-        adapter.aim(Axes(torch.zeros(len(matrix)), matrix))
-        model = Model(adapter, 0, 0, tuple(map(str, range(known))))
-        if known:
-            model = add_head(model, adapter, Statistics(centres.float(), within_covariance.float(), counts))
-    return model
+    adapter = adapter_along(Axes(torch.zeros(len(matrix)), matrix), seed)
+    model = Model(adapter, 0, 0, tuple(map(str, range(known))))
+    if not known:
+        return model
+    with seeded(seed, "head"):  # torch draws weights before they are set; the caller's own draws stay as they were
+        return add_head(model, adapter, Statistics(centres.float(), within_covariance.float(), counts))

@@ -97,12 +97,13 @@ def maybe(inner: Schema) -> Schema:
     return lambda value, where: None if value is None else inner(value, where)
 
 
-def each(inner: Schema, length: int | None = None, *, distinct: bool = False) -> Schema:
-    """A list of such, of this length, or with none twice."""
+def each(inner: Schema, length: int | None = None, *, least: int = 0, distinct: bool = False) -> Schema:
+    """A list of such, of this length or of so many at least, or with none twice."""
 
     def check(value: Any, where: str) -> None:
         needs(isinstance(value, list | tuple), where, value, "a list")
         needs(length in (None, len(value)), where, f"a list of {len(value)}", f"one of {length}")
+        needs(len(value) >= least, where, f"a list of {len(value)}", f"one of {least} at least")
         for place, item in enumerate(value):
             inner(item, f"{where}[{place}]")
         needs(not distinct or len({*value}) == len(value), where, value, "each once")

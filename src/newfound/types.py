@@ -19,7 +19,7 @@ Scalar = Float[Tensor, ""]
 Losses = dict[str, Tensor]
 
 ALL = 99
-"""Train every stage of the backbone."""
+"""Train every stage of the backbone: no backbone has so many. Files of results hold it, and are compared by it."""
 
 
 class Latents(NamedTuple):
@@ -94,9 +94,12 @@ def generator(*key: int | str) -> torch.Generator:
 
 @contextmanager
 def seeded(*key: int | str) -> Iterator[None]:
-    """Within it torch's global draws, which initial weights come from, are a function of the key."""
+    """Within it torch's global draws on the CPU, which initial weights come from, are a function of the key.
+
+    Other devices' generators are left alone: `torch.manual_seed` would seed them too, and nobody would put them back.
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator(*key).initial_seed())
+        torch.default_generator.manual_seed(generator(*key).initial_seed())
         yield
 
 

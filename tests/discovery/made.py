@@ -4,6 +4,7 @@ import torch
 
 from newfound.data.listing import Listing
 from newfound.discovery.found import Clusters, Found
+from newfound.discovery.journal import Journal
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
@@ -38,3 +39,10 @@ def make_found(**other) -> Found:
         "thumbnails": {0: torch.zeros(1, 4, 4, dtype=torch.uint8)},
     }
     return Found(**made | other)
+
+
+def add_edits(folder, edits) -> None:
+    """Somebody else writes these down in a folder's journal, after all that is there."""
+    journal = Journal(folder)
+    with journal.adding():
+        journal.append(edits)

@@ -16,11 +16,13 @@ from safetensors.torch import load_file, save_file
 
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Fit
-from newfound.discovery.journal import EDITS, add_edits
+from newfound.discovery.journal import EDITS
 from newfound.discovery.storage import DISCOVERY, MODEL, TENSORS, read_run, write_found
 from newfound.discovery.trace import TRACE, Trace
 from newfound.errors import InputError
 from newfound.functional.calibration import Logistic
+from newfound.functional.counting import Errors
+from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.networks.pretrained import PretrainedBackbone, trunk
@@ -30,7 +32,7 @@ from newfound.training.loop import fit, optimiser
 from newfound.types import seeded
 from newfound.vision import vision
 from tests.commands import newfound
-from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD
+from tests.discovery.made import FIRST, KNOWN, SECOND, THIRD, add_edits
 from tests.discovery.test_storage import make_whole
 from tests.training.test_loop import TRAINING, make_data, make_learner
 
@@ -50,7 +52,7 @@ def sound(tmp_path_factory):
     calibration = whole.calibration._replace(outlier=Logistic(2.0, -1.0))
     write_found(replace(whole, fit=fit, calibration=calibration), place / "run")
     said = [Edit("merge", (FIRST, SECOND)), Edit("rename", (THIRD,), names=("sea pen",), by="Ada", at="today")]
-    add_edits(place / "run", [*said, Edit("move", (FIRST,), (1, 2)), Edit("undo")], 0)
+    add_edits(place / "run", [*said, Edit("move", (FIRST,), (1, 2)), Edit("undo")])
     with seeded("damaged"):
         network = SmallResNet(1, 2)
         statistics = Statistics(torch.rand(2, 8), torch.eye(8), torch.tensor([7, 5]))
@@ -58,7 +60,11 @@ def sound(tmp_path_factory):
         eye = PretrainedBackbone("test_resnet", vision("timm").create_model("test_resnet", num_classes=0), 32, *COLOURS)
         seen = Statistics(torch.rand(2, eye.dim), torch.eye(eye.dim), torch.tensor([7, 5]))
         adapter = Adapter(eye.dim, 3, hidden=4)
-    Model(network, 8, 1, ("cat", "dog"), head=head, known=statistics).save_pretrained(place / "model")
+    trials, expected = (Trial(Way("own", 0.3, "spacing", "head"), (0.5,)),), Expected(0.5, 0.25, 0.75, 4, 0.125)
+    rehearsal = Rehearsal(7, 3, trials, trials, expected, expected, "few", (Errors(0.5, -0.5, 0.25),), trials)
+    assert all(rehearsal)  # every field holds something that can be damaged
+    own = Model(network, 8, 1, ("cat", "dog"), head=head, known=statistics, calibration=calibration)
+    replace(own, rehearsal=rehearsal).save_pretrained(place / "model")
     among = Statistics(seen.means[:, :3].clone(), torch.eye(3), seen.counts.clone())
     Model(adapter, 32, 3, ("cat", "dog"), known=among, pretrained=Pretrained(eye, seen)).save_pretrained(place / "eye")
     return place
@@ -192,6 +198,11 @@ def check_model(model):
         assert finite(*model.known)
         assert (counts >= 0).all()
         assert len(counts) == len(model.classes)
+    if model.rehearsal is not None:
+        trials = (*model.rehearsal.eyes, *model.rehearsal.trials, *model.rehearsal.apart)
+        assert all(isinstance(trial.way.method, str) and 0 <= trial.mean <= 1 for trial in trials)
+        expected = [each.at(9) for each in (model.rehearsal.mixed, model.rehearsal.alone) if each is not None]
+        assert all(0 <= each.accuracy <= 1 for each in expected)
     ours = isinstance(model.backbone, SmallResNet)
     x = torch.rand(2, *((3, 8, 8) if ours else (model.backbone.inputs,)))
     if model.pretrained is not None:
@@ -284,6 +295,33 @@ def test_nonsense_in_a_run_is_refused_with_what_and_where(sound, tmp_path, where
         read_run(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("where", "new", "told"),
+    [
+        ("apart", [{}], r"rehearsal\.apart\[0\] is without backbone; needed: all of it"),
+        ("apart", 3, r"rehearsal\.apart is 3; needed: a list"),
+        ("trials", [Way("own", 0.3, "spacing", "head")._asdict() | {"scores": []}], "needed: one of 1 at least"),
+        ("alone", [0.5, 0.25, 0.75, 0, 0.125], r"rehearsal\.alone\[3\] is 0; needed: a whole number from 1"),
+    ],
+)
+def test_nonsense_in_a_models_rehearsal_is_told_of_the_file_that_it_stands_in(sound, tmp_path, where, new, told):
+    shutil.copytree(sound / "model", tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(about | {"rehearsal": about["rehearsal"] | {where: new}}))
+    with pytest.raises(InputError, match=rf"model\.json is damaged: .*{told}"):
+        Model.from_pretrained(tmp_path / "model")
+
+
+def test_a_rehearsal_from_before_ways_were_tried_apart_is_read(sound, tmp_path):
+    shutil.copytree(sound / "model", tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    about = json.loads(path.read_text())
+    del about["rehearsal"]["apart"]
+    path.write_text(json.dumps(about))
+    assert Model.from_pretrained(tmp_path / "model").rehearsal.apart == ()
+
+
 def test_damaged_weights_of_others_are_refused_by_their_name(tmp_path):
     path, name, draw = tmp_path / "net.safetensors", "test_resnet", random.Random("weights")
     weights = vision("timm").create_model(name).state_dict()
@@ -343,6 +381,9 @@ def test_a_damaged_checkpoint_is_refused_by_its_name_or_gone_on_from(tmp_path, h
 def test_damage_ends_a_command_with_a_sentence_and_the_code_2(sound, tmp_path):
     shutil.copytree(sound / "run", tmp_path / "run")
     shutil.copytree(sound / "model", tmp_path / "model")
+    shutil.copytree(sound / "model", tmp_path / "told")
+    path = tmp_path / "told" / "model.json"
+    path.write_text(path.read_text().replace('"apart": [', '"apart": [{}, ', 1))
     for path in (tmp_path / "run" / DISCOVERY, tmp_path / "model" / "model.safetensors"):
         path.write_bytes(path.read_bytes()[:100])
     (tmp_path / "images").mkdir()
@@ -351,7 +392,7 @@ def test_damage_ends_a_command_with_a_sentence_and_the_code_2(sound, tmp_path):
         ("report", "run"),
         ("export", "run", "--to", "csv", "-o", "out.csv"),
         ("predict", "model", "images", "-o", "out.csv"),
-        ("discover", "--model", "model", "--unlabelled", "images", "-o", "next"),
+        ("discover", "--model", "told", "--unlabelled", "images", "-o", "next"),
     )
     for words in commands:
         done = newfound(*words, cwd=tmp_path)

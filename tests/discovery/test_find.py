@@ -11,7 +11,7 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
 from newfound.discovery.facts import About
-from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references
+from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references, tell_room
 from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
 from newfound.discovery.settings import Run
@@ -23,10 +23,13 @@ from newfound.errors import InputError
 from newfound.functional.calibration import Logistic, carry_on
 from newfound.functional.counting import Count
 from newfound.functional.metrics import accuracy
+from newfound.methods.base import Sum
+from newfound.methods.spacing import Spacing
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.networks.resnet import SmallResNet
-from newfound.types import generator, seeded
+from newfound.spacing.presets import aligned, swapped
+from newfound.types import Problem, generator, seeded
 from tests.encoders.features import embedded, in_one_store
 
 
@@ -244,6 +247,17 @@ def test_of_near_duplicates_one_is_shown():
     twin = table_of(found)["duplicate_of"]
     first = ({3, 20, 22} - found.duplicates.keys()).pop()
     assert {twin[row] for row in {3, 20, 22} - {first}} == {UNLABELLED.listing.names[first]}
+
+
+@pytest.mark.parametrize(("classes", "told"), [(4, False), (5, True)])
+def test_classes_without_room_are_told_with_the_flags_that_give_more(classes, told, caplog):
+    with caplog.at_level("WARNING", logger="newfound"):
+        tell_room(Sum(Spacing(Problem(3, 0, classes, labelled=False), aligned())))
+        tell_room(Spacing(Problem(3, 0, 9, labelled=False), swapped()))  # its anchors are orthonormal: nothing is asked
+        tell_room(Sum())
+    assert ("too little room for 5 classes" in caplog.text) is told
+    assert all((flag in caplog.text) is told for flag in ("--backbone", "--width", "--classes"))
+    assert len(caplog.records) == told
 
 
 def test_a_known_class_of_too_few_images_names_no_cluster_and_is_told(task, caplog):

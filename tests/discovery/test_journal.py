@@ -5,8 +5,9 @@ import multiprocessing
 import pytest
 
 from newfound.discovery.edits import Edit
-from newfound.discovery.journal import EDITS, add_edits, read_edits
+from newfound.discovery.journal import EDITS, Journal, check_reach, read_edits
 from newfound.errors import InputError
+from tests.discovery.made import add_edits
 
 
 def say(name):
@@ -15,51 +16,53 @@ def say(name):
 
 def test_edits_come_back_in_the_order_in_which_they_were_said(tmp_path):
     assert read_edits(tmp_path) == []
-    assert add_edits(tmp_path, [say("a"), say("b")], 0) == [say("a"), say("b")]
-    assert add_edits(tmp_path, [say("c")], 2) == read_edits(tmp_path) == [say("a"), say("b"), say("c")]
+    add_edits(tmp_path, [say("a"), say("b")])
+    assert read_edits(tmp_path) == [say("a"), say("b")]
+    add_edits(tmp_path, [say("c")])
+    assert read_edits(tmp_path) == [say("a"), say("b"), say("c")]
 
 
-def test_what_others_said_meanwhile_comes_first(tmp_path):
-    add_edits(tmp_path, [say("a")], 0)
-    add_edits(tmp_path, [say("theirs")], 1)
-    assert add_edits(tmp_path, [say("ours")], 1) == [say("a"), say("theirs"), say("ours")]
+def test_what_others_said_meanwhile_comes_first_and_is_told(tmp_path):
+    ours = Journal(tmp_path)
+    add_edits(tmp_path, [say("a")])
+    assert ours.follow() == [say("a")]
+    add_edits(tmp_path, [say("theirs")])
+    with ours.adding() as theirs:
+        ours.append([say("ours")])
+    assert theirs == [say("theirs")]
+    assert read_edits(tmp_path) == [say("a"), say("theirs"), say("ours")]
+    assert ours.follow() == []  # what it wrote it need not read
 
 
 @pytest.mark.parametrize("ours", [["undo"], ["redo"], ["b", "undo", "undo"], ["b", "redo"], ["undo", "b"]])
-def test_what_others_said_meanwhile_is_not_undone_in_place_of_our_own(tmp_path, ours):
-    said = [Edit(word) if word in ("undo", "redo") else say(word) for word in ours]
-    add_edits(tmp_path, [say("a"), say("a2"), Edit("undo")], 0)
-    add_edits(tmp_path, [say("theirs")], 3)
+def test_what_others_said_meanwhile_is_not_undone_in_place_of_our_own(ours):
     with pytest.raises(InputError, match="Others have added 1 edit"):
-        add_edits(tmp_path, said, 3)
-    assert len(read_edits(tmp_path)) == 4
-    assert len(add_edits(tmp_path, said, 4)) == 4 + len(said)
+        check_reach([Edit(word) if word in ("undo", "redo") else say(word) for word in ours], 1)
 
 
-def test_what_we_said_and_undid_ourselves_comes_after_what_others_said(tmp_path):
-    add_edits(tmp_path, [say("theirs")], 0)
-    ours = [say("b"), Edit("undo"), Edit("redo"), Edit("undo")]
-    assert add_edits(tmp_path, ours, 0) == [say("theirs"), *ours]
+def test_what_we_said_and_undid_ourselves_may_come_after_what_others_said():
+    check_reach([say("b"), Edit("undo"), Edit("redo"), Edit("undo")], 1)
 
 
 def test_lines_that_are_there_are_never_written_again(tmp_path):
-    add_edits(tmp_path, [say("a")], 0)
+    add_edits(tmp_path, [say("a")])
     before = (tmp_path / EDITS).read_bytes()
-    add_edits(tmp_path, [say("b")], 1)
+    add_edits(tmp_path, [say("b")])
     assert (tmp_path / EDITS).read_bytes().startswith(before)
 
 
 @pytest.mark.parametrize("cut", range(1, len(say("bbb").line()) + 1))
 def test_a_last_line_that_a_crash_cut_off_is_left_out_and_goes_on_no_further(tmp_path, cut):
-    add_edits(tmp_path, [say("a"), say("bbb")], 0)
+    add_edits(tmp_path, [say("a"), say("bbb")])
     path = tmp_path / EDITS
     path.write_bytes(path.read_bytes()[:-cut])
     assert read_edits(tmp_path) == [say("a")]
-    assert add_edits(tmp_path, [say("c")], 1) == read_edits(tmp_path) == [say("a"), say("c")]
+    add_edits(tmp_path, [say("c")])
+    assert read_edits(tmp_path) == [say("a"), say("c")]
 
 
 def test_a_damaged_line_before_the_last_is_named(tmp_path):
-    add_edits(tmp_path, [say("a")], 0)
+    add_edits(tmp_path, [say("a")])
     path = tmp_path / EDITS
     path.write_bytes(path.read_bytes() + b"\xff{\n" + say("b").line().encode() + b"\n")
     with pytest.raises(InputError, match=r"Line 2 of .*edits\.jsonl is damaged"):
@@ -67,15 +70,18 @@ def test_a_damaged_line_before_the_last_is_named(tmp_path):
 
 
 def test_lines_that_somebody_took_away_are_missed(tmp_path):
-    add_edits(tmp_path, [say("a"), say("b")], 0)
+    add_edits(tmp_path, [say("a"), say("b")])
+    journal = Journal(tmp_path)
+    journal.follow()
     (tmp_path / EDITS).unlink()
-    with pytest.raises(InputError, match="has 0 edits, and there were 2"):
-        add_edits(tmp_path, [say("c")], 2)
+    with pytest.raises(InputError, match="is shorter than when it was read, with 2 edits"), journal.adding():
+        journal.append([say("c")])
+    assert not (tmp_path / EDITS).exists()
 
 
 def _add(folder, names):
     for name in names:
-        add_edits(folder, [say(name)], 0)
+        add_edits(folder, [say(name)])
 
 
 @pytest.mark.processes

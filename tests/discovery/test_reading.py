@@ -6,7 +6,7 @@ import torch
 from newfound.discovery.reading import pick_examples, read, read_by, read_discriminant, read_shifted
 from newfound.discovery.settings import READINGS
 from newfound.encoders import embed, encoder_of
-from newfound.encoders.known import KnownPoints, compare, known_sums
+from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.functional.cluster import ClassSums
 from newfound.networks.pretrained import trunk
@@ -81,7 +81,7 @@ def test_one_stage_and_two_find_known_classes_in_the_pile_and_the_same_new_ones(
     pile = embedded("pile", range(10, 30), each=20, labelled=False, strong=1.0)
     model = refit_axes(fit_statistics(known, trunk()), pile, known)
     for labelled in ((embed(model, known), known.listing.labels), None):
-        held = known_sums(encoder_of(model), model, labelled, unit=True, seed=0)
+        held = known_points(encoder_of(model), model, labelled, unit=True, seed=0).sums()
         found = read(compare(embed(model, pile), unit=True), 10, held, seed=0).assignment
         assert torch.equal(found[:200], torch.arange(10, 20).repeat_interleave(20))  # kinds 0 to 19, then ten new ones
         assert set(found[200:].tolist()) == set(range(20, 30))

@@ -17,7 +17,7 @@ from newfound.data.pixels import Images
 from newfound.discovery.edits import Edit
 from newfound.discovery.find import find
 from newfound.discovery.found import Clusters, Found
-from newfound.discovery.journal import EDITS, add_edits, read_edits
+from newfound.discovery.journal import EDITS, read_edits
 from newfound.discovery.pages import page
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
@@ -27,7 +27,7 @@ from newfound.networks.resnet import SmallResNet
 from newfound.training.moments import Moment
 from newfound.types import seeded
 from tests.data.pictures import save, write_doodles
-from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD, make_found
+from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD, add_edits, make_found
 from tests.discovery.version_3 import write_version_3
 
 
@@ -202,6 +202,12 @@ def test_saved_and_loaded_is_the_same(made, tmp_path):
     assert names(loaded)[FIRST] == "sea pen"
 
 
+def test_a_class_is_split_in_as_many_as_a_number_of_numpy_says(made):
+    run = Discovery(made.found)
+    assert len(run.split(FIRST, np.int64(2))) == 2
+    assert len(run.propose_split(SECOND, np.int32(3))) == 3
+
+
 def test_saving_after_edits_writes_them_down_and_refreshes_tables_and_report(made, tmp_path):
     made.save(tmp_path)
     written = (tmp_path / "discovery.json").stat().st_mtime_ns
@@ -316,7 +322,7 @@ def test_a_folder_at_home_may_be_named_with_a_tilde(made, tmp_path, monkeypatch)
 
 def test_damaged_edits_are_named_when_a_run_is_read(made, tmp_path):
     made.save(tmp_path)
-    add_edits(tmp_path, [Edit("rename", (99,), names=("x",))], 0)
+    add_edits(tmp_path, [Edit("rename", (99,), names=("x",))])
     with pytest.raises(InputError, match="no class 99"):
         Discovery.load(tmp_path)
     (tmp_path / EDITS).write_text("{\n")
@@ -402,6 +408,13 @@ def test_the_page_counts_the_images_that_were_measured(made):
     run = Discovery(replace(made.found, truth=("cat",) * 44))
     run.set_aside([0, 1])
     assert "all 42 unlabelled images" in page(run.classes).measured
+
+
+def test_the_page_has_a_curve_of_what_was_not_written_down_in_every_epoch(made):
+    rows = {"epoch": 1.0, "loss": 0.5}, {"epoch": 2.0, "loss": 0.25, "late": 0.125}, {"epoch": 3.0, "loss": 0.2}
+    curves = page(Discovery(replace(made.found, history=rows)).classes).curves
+    assert curves["loss"] == [0.5, 0.25, 0.2]
+    assert [repr(value) for value in curves["late"]] == ["nan", "0.125", "nan"]
 
 
 def test_a_class_that_is_called_unsure_keeps_its_images_in_tables_and_report(drawn):

@@ -13,13 +13,12 @@ import torch
 from newfound.discovery import storage
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Compared, Found
-from newfound.discovery.journal import add_edits
 from newfound.discovery.storage import locate, read_run, write_found, write_tables
 from newfound.discovery.tables import read_csv, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError
 from newfound.functional.counting import Candidate
 from newfound.training.moments import Moment
-from tests.discovery.made import CALIBRATION, FIRST, KNOWN, SECOND, make_found
+from tests.discovery.made import CALIBRATION, FIRST, KNOWN, SECOND, add_edits, make_found
 from tests.discovery.version_3 import COUNT, write_version_3
 
 
@@ -72,7 +71,7 @@ def test_names_are_made_a_few_times_however_many_images_there_are(tmp_path, monk
 def test_what_people_said_is_read_again_and_tables_are_of_that(tmp_path):
     found, said = make_whole(), [Edit("merge", (FIRST, SECOND)), Edit("rename", (FIRST,), names=("sea pen",), by="Ada")]
     write_found(found, tmp_path)
-    add_edits(tmp_path, said, 0)
+    add_edits(tmp_path, said)
     write_tables(classes(found, said), tmp_path)
     loaded, edits, _ = read_run(tmp_path)
     assert edits == said
@@ -92,7 +91,7 @@ def test_nan_in_what_spoke_for_a_number_is_read_again(tmp_path):
 def test_every_file_that_is_written_is_one_that_a_new_run_clears(tmp_path):
     found = make_whole()
     write_found(found, tmp_path)
-    add_edits(tmp_path, [Edit("undo")], 0)
+    add_edits(tmp_path, [Edit("undo")])
     write_tables(classes(found), tmp_path)
     written = {path.name for path in tmp_path.iterdir() if path.is_file() and not path.name.endswith(".lock")}
     assert written <= {*storage.RESULTS}

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from newfound.encoders import encoder_of
 from newfound.encoders.base import Lesson
 from newfound.encoders.known import (
+    KnownPoints,
     compare,
     draw_normal,
     extend_statistics,
-    known_from_statistics,
-    known_sums,
+    known_points,
+    points_from_statistics,
     remeasure_means,
     shift_means,
-    sum_classes,
 )
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.networks.model import Model, Statistics
@@ -27,7 +27,12 @@ from tests.encoders.features import embedded
 
 
 def remember(model, **more):
-    return known_from_statistics(encoder_of(model), model, seed=0, **more)
+    return points_from_statistics(encoder_of(model), model, seed=0, **more).sums()
+
+
+def sum_classes(latents, labels, known):
+    """Known classes by their labelled images."""
+    return KnownPoints(latents, labels, torch.bincount(labels, minlength=known)).sums()
 
 
 def test_drawn_points_have_the_means_the_covariance_and_the_numbers_asked_for():
@@ -189,9 +194,9 @@ def test_where_labelled_images_are_at_hand_means_are_found_where_these_lie_now()
 def test_known_classes_are_held_by_their_images_where_these_are_at_hand_and_else_by_memory(unit):
     model = own_network()
     latents, labels = torch.rand(12, 16, generator=generator("latents")), torch.arange(12) % 3
-    images = known_sums(encoder_of(model), model, (latents, labels), unit=unit, seed=0)
+    images = known_points(encoder_of(model), model, (latents, labels), unit=unit, seed=0).sums()
     assert torch.equal(images.sums, sum_classes(compare(latents, unit), labels, 3).sums)
-    memory = known_sums(encoder_of(model), model, None, unit=unit, seed=0)
+    memory = known_points(encoder_of(model), model, None, unit=unit, seed=0).sums()
     assert torch.equal(memory.sums, remember(model, unit=unit).sums)
     assert memory.counts.tolist() == [6, 4]
 

@@ -51,7 +51,7 @@ def latents(model, images):
     return model.backbone(images.features()).z.detach()
 
 
-def test_means_and_spread_are_those_of_the_tempered_features(measured):
+def test_means_and_spread_are_those_of_the_power_normalised_features(measured):
     images, statistics = embedded("known"), measured.pretrained.statistics
     x = power_normalised(images.features()).double()
     rest = torch.zeros(1280, 1280, dtype=torch.float64)

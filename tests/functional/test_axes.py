@@ -14,7 +14,7 @@ def features(n=60, dim=12, name="features"):
     return torch.randn(n, dim, generator=generator(name)).abs().double()
 
 
-def test_tempered_features_are_square_roots_of_unit_length():
+def test_power_normalised_features_are_square_roots_of_unit_length():
     x = torch.tensor([[4.0, -9.0, 0.0], [0.0, 0.0, 0.0]])
     expected = torch.tensor([[2.0, -3.0, 0.0]]) / 13**0.5
     torch.testing.assert_close(power_normalised(x)[:1], expected)

@@ -10,6 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
+from newfound.errors import InputError
 from newfound.functional import cluster
 from newfound.functional.cluster import (
     ClassSums,
@@ -221,7 +222,7 @@ def test_one_cluster_is_the_mean_and_as_many_clusters_as_points_cost_nothing():
 
 @pytest.mark.parametrize("k", [0, 13])
 def test_an_impossible_number_of_clusters_is_refused(k):
-    with pytest.raises(ValueError, match=f"asked for {k} clusters of 12 points"):
+    with pytest.raises(InputError, match=f"asked for {k} clusters of 12 points"):
         kmeans(blobs(n=12), k, generator(0))
 
 
@@ -413,16 +414,16 @@ def test_holding_nothing_at_all_is_kmeans():
 
 
 def test_fewer_clusters_than_are_held_are_refused():
-    with pytest.raises(ValueError, match="asked for 1 clusters of 2 classes and 9 unlabelled points: ask for at"):
+    with pytest.raises(InputError, match=r"asked for 1 clusters of 2 classes and 9 unlabelled points\. Needed: at"):
         constrained_kmeans(fog(9), ClassSums(torch.ones(2, 4), torch.ones(2)), 1, generator(0))
 
 
 def test_impossible_labels_and_numbers_of_clusters_are_refused():
     x = fog(6)
     for k in (1, 7):
-        with pytest.raises(ValueError, match=f"asked for {k} clusters of 2 classes and 4 unlabelled points"):
+        with pytest.raises(InputError, match=f"asked for {k} clusters of 2 classes and 4 unlabelled points"):
             semi_supervised_kmeans(x, torch.tensor([0, 1, -1, -1, -1, -1]), k, generator(0))
-    with pytest.raises(ValueError, match=r"no labelled point of classes \[1\]"):
+    with pytest.raises(InputError, match=r"no labelled point of classes \[1\]"):
         semi_supervised_kmeans(x, torch.tensor([0, 2, -1, -1, -1, -1]), 4, generator(0))
 
 

@@ -14,6 +14,7 @@ from newfound.errors import InputError
 from newfound.functional.geometry import (
     affine_fit,
     covariance,
+    covariance_root,
     directions,
     distances,
     drift,
@@ -587,6 +588,15 @@ def test_whitening_makes_a_covariance_round():
     W = whitening(S, shrink=0.0)
     torch.testing.assert_close(W @ S @ W, torch.eye(6, dtype=torch.float64))
     torch.testing.assert_close(W, W.T)
+
+
+def test_the_root_of_a_covariance_gives_it_back_also_where_some_directions_are_empty():
+    x = gaussian(4, 6)
+    S = x.T @ x  # of rank 4
+    R = covariance_root(S)
+    torch.testing.assert_close(R @ R.T, S)
+    assert covariance_root(S.float()).dtype == torch.float64
+    assert not covariance_root(torch.zeros(3, 3)).any()
 
 
 def test_whitening_is_shrunk_by_the_mean_of_the_spreads():

@@ -8,6 +8,7 @@ from torch import nn
 
 from newfound.methods import METHODS, ncl
 from newfound.methods.ncl import HardNegatives, Neighbours
+from newfound.networks.bank import Bank
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.types import Batch, Latents, Now, Problem, generator, seeded
@@ -121,6 +122,21 @@ def test_hard_negatives_equal_blends_formed_one_by_one():
     losses = method(views, batch, NOW)
     assert same(losses, naive_losses(method, views, LABELS, NOW, blends_one_by_one(method, HARD, NOW)))
     assert losses["neighbours"] > make_method()(views, batch, NOW)["neighbours"]
+
+
+@pytest.mark.parametrize("size", [3, 60])
+def test_labelled_entries_are_drawn_from_all_of_their_bank_whatever_the_other_one_holds(size, monkeypatch):
+    method, (views, _) = make_method(HardNegatives(far=4, draws=50)), make_batch()
+    method.labelled = Bank(size, DIM).double()
+    seen = []
+
+    def see(q, unlabelled, labelled, drawn, kept):
+        seen.extend(drawn.flatten().tolist())
+        return q.new_zeros(len(q), 0)
+
+    monkeypatch.setattr(ncl.pseudo, "hard_negatives", see)
+    method.negatives(views[0].z, NOW)
+    assert set(seen) == set(range(size))
 
 
 def test_every_step_draws_its_own_hard_negatives():

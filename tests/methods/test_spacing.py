@@ -113,7 +113,7 @@ def test_the_method_tells_the_loss_whether_the_pile_is_mixed(labelled):
         method = Spacing(Problem(8, known=3, novel=2, labelled=labelled, rows=60, mixed=mixed))
         method.before_epoch(lambda: survey, Now(0, 0, 5))
         alone = SpacingLoss(5 if labelled or mixed else 2, 8)
-        alone.start(*survey, Now(0, 0, 5).random("spacing"), mixed)
+        alone.start(*survey, random=Now(0, 0, 5).random("spacing"), mixed=mixed)
         assert torch.equal(method.loss.prototypes, alone.prototypes)
         assert torch.equal(method.loss.counts, alone.counts)
     assert method.loss.counts.sum() == 60
@@ -133,12 +133,40 @@ def test_every_epoch_logs_norms_distances_empty_clusters_and_changes():
         method.after_step([Latents(z)], Batch([], labels, rows, {}), lambda view: None, Now(0, 1, 3))
         return method.log()
 
-    assert see([0.1, 0.1, 1.5, 1.5])["changed assignments"] == 0  # nothing was known before
+    assert "changed assignments" not in see([0.1, 0.1, 1.5, 1.5])  # nothing was known before
     log = see([0.1, 1.5, 1.5, 1.5])
     assert log["changed assignments"] == 0.25
     assert log["empty clusters"] == 1
     assert log["smallest prototype distance"] == pytest.approx(math.sqrt(2), abs=1e-4)
     assert log["mean prototype norm"] == pytest.approx(1, abs=1e-4)
+
+
+def test_a_restart_forgets_assignments_to_prototypes_that_are_no_more():
+    preset = replace(swapped(), swap=Swap(restarts=(0.5,)))
+    method = Spacing(Problem(8, 0, 3, labelled=False, rows=60), preset)
+    features, labels, rows = rand(60, 8, key="all").float(), torch.full((60,), -1), torch.arange(60)
+    logs = []
+    for epoch in range(4):
+        method.before_epoch(lambda: Survey(features, labels), Now(0, epoch, 4))
+        logs.append(method.log())
+        method.after_step([Latents(features)], Batch([], labels, rows, {}), lambda view: None, Now(0, epoch, 4))
+        logs.append(method.log())
+    assert [("empty clusters" in log) for log in logs] == [False, True, True, True, False, True, True, True]
+    assert [("changed assignments" in log) for log in logs] == [False, False, False, True] * 2
+    assert all(log["empty clusters"] == 0 for log in logs[1::2])
+
+
+@pytest.mark.parametrize("rows", [0, 60])
+def test_before_it_starts_and_where_nobody_counts_images_no_cluster_is_said_to_be_empty(rows):
+    method = Spacing(Problem(8, 0, 3, labelled=False, rows=rows), replace(aligned(), start=0.5))
+    features, labels = rand(60, 8, key="all").float(), torch.full((60,), -1)
+    for epoch in range(4):
+        method.before_epoch(lambda: Survey(features, labels), Now(0, epoch, 4))
+        batch = Batch([], labels, torch.arange(60), {})
+        method.after_step([Latents(features)], batch, lambda view: None, Now(0, epoch, 4))
+        seen = rows > 0 and epoch >= 2
+        assert ("empty clusters" in method.log()) is seen
+        assert ("changed assignments" in method.log()) is (seen and epoch > 2)
 
 
 def test_the_method_takes_all_views_of_an_image_and_scores_by_cosines():
@@ -222,7 +250,7 @@ def test_prototypes_are_placed_anew_at_the_shares_of_the_run_that_the_preset_nam
     moved = [epoch for epoch in range(1, 8) if not torch.equal(seen[epoch], seen[epoch - 1])]
     assert moved == [2, 4]
     fresh = SpacingLoss(3, 8, preset, images=60)
-    fresh.start(rand(60, 8, key="epoch 4").float(), torch.full((60,), -1), Now(0, 4, 8).random("spacing"))
+    fresh.start(rand(60, 8, key="epoch 4").float(), random=Now(0, 4, 8).random("spacing"))
     assert torch.equal(seen[-1], fresh.prototypes)
 
 
@@ -245,7 +273,7 @@ def test_half_of_the_loss_is_that_of_a_finer_set_which_moves_beside_the_first():
     method.before_epoch(lambda: Survey(features, labels), now)
     sets = [SpacingLoss(classes, 8, swapped(), images=300) for classes in (3, 30)]
     for loss, purpose in zip(sets, ("spacing", "finer spacing"), strict=True):
-        loss.start(features, labels, now.random(purpose))
+        loss.start(features, labels, random=now.random(purpose))
     latents, batch = [Latents(z), Latents(z.flip(0))], Batch([], labels[:40], torch.arange(40), {})
     found = method(latents, batch, now)
     for name, loss in zip(("spacing", "finer spacing"), sets, strict=True):
@@ -263,7 +291,7 @@ def test_of_few_images_there_is_no_finer_set_and_the_loss_is_that_of_the_first()
     now, labels = Now(0, 0, 4), torch.full((140,), -1)
     method.before_epoch(lambda: Survey(features, labels), now)
     alone = SpacingLoss(3, 8, swapped(), images=140)
-    alone.start(features, labels, now.random("spacing"))
+    alone.start(features, labels, random=now.random("spacing"))
     found = method([Latents(z), Latents(z.flip(0))], Batch([], labels[:40], torch.arange(40), {}), now)
     assert list(found) == ["spacing"]
     torch.testing.assert_close(found["spacing"], alone(z, z.flip(0), labels[:40], torch.arange(40), now.progress))

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from newfound.functional.axes import axes, moments, power_normalised
-from newfound.networks.adapter import Adapter
+from newfound.networks.adapter import Adapter, adapter_along
 from newfound.types import generator
 
 
@@ -34,6 +34,15 @@ def test_what_it_has_learnt_is_added_to_them():
     hidden = [[max(0.0, a) for a in (first.weight @ u + first.bias).tolist()] for u in start]
     expected = start + torch.tensor(hidden) @ last.weight.T
     torch.testing.assert_close(adapter(features()).z, expected)
+
+
+def test_one_along_axes_looks_along_them_and_its_weights_are_a_function_of_the_seed():
+    found = axes(moments(power_normalised(features())), 4)
+    once, again, other = (adapter_along(found, seed) for seed in (1, 1, 2))
+    assert torch.equal(once(features()).z, aimed()(features()).z)
+    first = [adapter.stages[0][0].weight for adapter in (once, again, other)]
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])
 
 
 def test_it_learns_from_its_start_on():

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
 from newfound.networks.adapter import Adapter
-from newfound.networks.model import Frozen, Model, Pretrained, Statistics, card
+from newfound.networks.model import Model, Pretrained, Statistics, card
 from newfound.networks.pretrained import PretrainedBackbone
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
@@ -224,37 +224,6 @@ def test_a_damaged_model_is_refused(model, tmp_path, harm):
         about.write_text("{")
     with pytest.raises(InputError, match=r"damaged|cannot be read"):
         Model.from_pretrained(tmp_path)
-
-
-def test_a_frozen_backbone_is_a_copy_without_gradient_and_deaf_to_train(model):
-    frozen = Frozen(model.backbone).train()
-    x = torch.rand(2, 3, 28, 28, generator=generator("x"))
-    before = frozen(x).z
-    with torch.no_grad():
-        model.backbone.stages[0][0].weight.zero_()
-    assert torch.equal(frozen(x).z, before)
-    assert not before.requires_grad
-    assert not any(m.training for m in frozen.modules())
-    assert not any(p.requires_grad for p in frozen.parameters())
-
-
-def test_a_frozen_network_with_the_statistics_of_the_batch_says_what_train_mode_says_and_remembers_nothing(model):
-    frozen = Frozen(model.backbone, "batch").train()
-    before = {name: tensor.clone() for name, tensor in frozen.state_dict().items()}
-    x = torch.rand(6, 3, 28, 28, generator=generator("x"))
-    for mode in (True, False):  # deaf to both
-        assert torch.equal(frozen.train(mode)(x).z, model.backbone.train()(x).z)
-    assert not frozen(x).z.requires_grad
-    assert all(torch.equal(tensor, before[name]) for name, tensor in frozen.state_dict().items())
-    assert not any(p.requires_grad for p in frozen.parameters())
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_too_few_images_for_statistics_are_given_those_that_the_frozen_network_has_learnt(model, n):
-    model.backbone.train()(torch.rand(6, 3, 8, 8, generator=generator("x")))
-    frozen, learnt = Frozen(model.backbone, "batch"), Frozen(model.backbone)
-    x = torch.rand(n, 3, 8, 8, generator=generator("few"))
-    assert torch.equal(frozen(x).z, learnt(x).z)
 
 
 def test_numbers_of_classes_are_kept_and_those_that_were_used_too(model, tmp_path):

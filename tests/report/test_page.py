@@ -126,6 +126,12 @@ def test_curves_survive_one_epoch_and_values_that_are_not_finite():
     assert "nan" not in "".join(words.attributes("path", "d"))
 
 
+def test_a_curve_that_was_not_measured_in_the_last_epoch_shows_the_last_value_that_was():
+    words = Reader(render(example(curves={"late": [math.nan, 0.125, math.nan]}))).words
+    assert "0.125" in words
+    assert "nan" not in words
+
+
 def test_a_page_without_a_map_carries_no_plotly():
     text = render(Page("Nothing", "Nothing was found.", []))
     assert len(text) < 20_000

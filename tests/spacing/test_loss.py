@@ -222,6 +222,14 @@ def test_another_number_of_images_than_was_said_is_refused():
         SpacingLoss(CLASSES, DIM, images=60).start(rand(61, DIM, key="features").float())
 
 
+def test_a_start_from_fewer_latents_than_classes_is_refused_with_what_was_found_and_needed():
+    with pytest.raises(InputError, match=r"asked for 4 clusters of 3 points\. Needed: .* a point for each"):
+        SpacingLoss(CLASSES, DIM).start(rand(3, DIM, key="features").float())
+    labels = torch.tensor([0, 2, -1, -1, -1, -1])
+    with pytest.raises(InputError, match=r"no labelled point of classes \[1\].*Count classes from 0"):
+        SpacingLoss(CLASSES, DIM).start(rand(6, DIM, key="features").float(), labels, mixed=True)
+
+
 def test_labels_say_nothing_where_prototypes_started_without_them():
     loss, z, other = started()
     labels = torch.arange(40) % CLASSES

@@ -22,7 +22,7 @@ from newfound.data.pixels import PixelDataset
 from newfound.methods import parse
 from newfound.methods.base import Method
 from newfound.methods.spacing import Spacing
-from newfound.methods.stage_one import ROTATION, Rotation
+from newfound.methods.stage_one import Rotation
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model
 from newfound.networks.similarity import PairHead, PairNet
@@ -53,7 +53,7 @@ class Plain(Backbone):
 def make_method(name: str, problem: Problem, model: Model) -> tuple[Method, tuple[str, ...]]:
     """A method, stage one's rotation among them, and the views its paper takes."""
     if name == "rotation":
-        return Rotation(problem), ROTATION.views
+        return Rotation(problem), ("weak",)
     recipe = parse(name)
     return recipe.build(problem, model), recipe.training.views
 

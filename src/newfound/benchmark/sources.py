@@ -27,13 +27,12 @@ from newfound.data.splits import select_classes
 from newfound.encoders.statistics import SHARPNESS
 from newfound.errors import InputError
 from newfound.functional.axes import axes, moments, power_normalised
-from newfound.networks.adapter import Adapter
+from newfound.networks.adapter import adapter_along
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.heads import unbiased
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import trunk
 from newfound.training.loop import survey
-from newfound.types import seeded
 
 
 @runtime_checkable
@@ -143,9 +142,7 @@ class FeatureSource:
         x, labels = self.train.features()[known], self.labels[known]
         hat = power_normalised(x)
         found = axes(moments(hat), self.which.cost.axes, Statistics.of(hat, labels, classes).within_covariance)
-        with seeded(seed, "adapter"):
-            adapter = Adapter(*found.matrix.shape)
-        adapter.aim(found)
+        adapter = adapter_along(found, seed)
         with torch.no_grad():
             statistics = Statistics.of(adapter(x).z, labels, classes)
         head = unbiased(SHARPNESS * F.normalize(statistics.means, dim=1))

@@ -1,7 +1,7 @@
 """edits.jsonl: what people said of a discovery, a line each. Lines are added, and never changed."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,28 +88,6 @@ class Journal:
 def read_edits(folder: Path) -> list[Edit]:
     """All that was said, in order."""
     return Journal(folder).follow()
-
-
-def add_edits(
-    folder: Path, edits: Sequence[Edit], known: int, check: Callable[[Sequence[Edit]], object] = len
-) -> list[Edit]:
-    """Add edits after whatever others have added meanwhile, and return all; on the disk when this returns.
-
-    `known` is how many lines whoever made these edits had read. `check` is given all before any is written, and may
-    refuse them: ours may contradict what others have said.
-    """
-    journal = Journal(folder)
-    with journal.adding() as before:
-        if len(before) < known:
-            raise InputError(
-                f"{journal.path} has {len(before)} edits, and there were {known} when it was read: somebody has taken "
-                "lines away. Put the file back, or save to another folder."
-            )
-        if len(before) > known:
-            check_reach(edits, len(before) - known)
-        check([*before, *edits])
-        journal.append(edits)
-    return [*before, *edits]
 
 
 def check_reach(edits: Sequence[Edit], added: int) -> None:

@@ -1,5 +1,6 @@
 """The present classes → the plain values of a report."""
 
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -173,5 +174,6 @@ def _lead(now: Classes, classes: pd.DataFrame) -> str:
 
 
 def _curves(found: Found) -> dict[str, list[float]]:
-    names = [name for name in (found.history[0] if found.history else {}) if name not in ("epoch", "seconds")]
-    return {name: [row[name] for row in found.history] for name in names}
+    """What methods wrote down, a value for every epoch; not a number where they had nothing to say."""
+    names = dict.fromkeys(name for row in found.history for name in row if name not in ("epoch", "seconds"))
+    return {name: [row.get(name, math.nan) for row in found.history] for name in names}

@@ -45,7 +45,7 @@ from newfound.functional.rehearsal import (
     tell_nothing,
     thin,
 )
-from newfound.networks.adapter import Adapter
+from newfound.networks.adapter import adapter_along
 from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.training.loop import Learner, survey
 from newfound.training.train import train
@@ -127,9 +127,7 @@ class Stage:
         """The same once a method has been trained, as `find` does it."""
         found = self.place(hiding, shrink)
         whole = Axes(self.main.centre + self.main.matrix @ found.centre, self.main.matrix @ found.matrix)
-        with seeded(seed, "adapter"):
-            adapter = Adapter(*whole.matrix.shape)
-        adapter.aim(whole)
+        adapter = adapter_along(whole, seed)
         x = power_normalised(self.images.records[self.images.places[hiding.labelled], 0].float())
         statistics = Statistics.of(x, hiding.labels, hiding.known)
         names = tuple(map(str, range(hiding.known)))

@@ -123,33 +123,33 @@ class Discovery:
         self._do("merge", classes=tuple(merged))
         return merged[0]
 
-    def split(self, which: Which, into: int | Sequence[Sequence[int]] = 2) -> list[int]:
+    def split(self, which: Which, into: SupportsIndex | Sequence[Sequence[int]] = 2) -> list[int]:
         """Part a class in so many, by k-means among its images, or into these rows. The largest part keeps number and
         name. Returns the numbers of all.
         """
         number = self._number(which)
-        parts = self.propose_split(number, into) if isinstance(into, int) else [[*map(index, part)] for part in into]
+        parts = [[*map(index, one)] for one in into] if isinstance(into, Iterable) else self.propose_split(number, into)
         parts.sort(key=len, reverse=True)
         made = tuple(range(self.classes.used + 1, self.classes.used + len(parts)))
         self._do("split", classes=(number,), parts=tuple(map(tuple, parts)), made=made, names=self._names(len(made)))
         return [number, *made]
 
-    def propose_split(self, which: Which, into: int = 2) -> list[list[int]]:
+    def propose_split(self, which: Which, into: SupportsIndex = 2) -> list[list[int]]:
         """The rows of each part that `split` would make, the largest first; nothing changes."""
-        number = self._number(which)
+        number, wanted = self._number(which), index(into)
         rows = self.classes.rows(number)
-        if not 2 <= into <= len(rows):
+        if not 2 <= wanted <= len(rows):
             raise InputError(
-                f"Asked for {into} parts of class {number}, which has {counted(len(rows), 'image')}. Needed: 2 or more "
-                "parts, at most one per image."
+                f"Asked for {wanted} parts of class {number}, which has {counted(len(rows), 'image')}. Needed: 2 or "
+                "more parts, at most one per image."
             )
-        parts = kmeans(self.found.latents[rows], into, generator("split", number)).assignment
-        if (found := len(parts.unique())) < into:
+        parts = kmeans(self.found.latents[rows], wanted, generator("split", number)).assignment
+        if (found := len(parts.unique())) < wanted:
             raise InputError(
-                f"Asked for {into} parts of class {number}, whose {len(rows)} images show no more than {found}. "
+                f"Asked for {wanted} parts of class {number}, whose {len(rows)} images show no more than {found}. "
                 "Needed: at most one part per different image. Ask for fewer, or say which rows belong together."
             )
-        return sorted((rows[parts == part].tolist() for part in range(into)), key=len, reverse=True)
+        return sorted((rows[parts == part].tolist() for part in range(wanted)), key=len, reverse=True)
 
     def move(self, images: Iterable[Which], to: Which) -> None:
         """Put images into a class."""

@@ -169,9 +169,9 @@ class Encoder(Protocol[Seen]):
     def extend_known(
         self, model: Model, lesson: Lesson, latents: Float[Tensor, "n dim"], look: Callable[[], Seen], seed: int
     ) -> Model:
-        """The model with the classes of a lesson: its backbone stays, statistics, head and what
-        distances mean are those of all classes. `latents` are of the images that teach; `look` reads these again,
-        where latents are not enough.
+        """The model with the classes of a lesson: its backbone stays, statistics, head and what distances mean are
+        those of all classes. `latents` are of the images that teach; `look` reads these again, where latents are not
+        enough.
         """
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from newfound.encoders.base import Encoder, Lesson
 from newfound.functional.cluster import ClassSums
-from newfound.functional.geometry import drift, means
+from newfound.functional.geometry import covariance_root, drift, means
 from newfound.networks.model import ENOUGH, Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator
@@ -52,34 +52,12 @@ def known_points(
     return KnownPoints(compare(latents, unit), labels, torch.bincount(labels, minlength=len(model.classes)))
 
 
-def known_sums(
-    encoder: Encoder[Any],
-    model: Model,
-    labelled: tuple[Float[Tensor, "n dim"], Int[Tensor, " n"]] | None,
-    *,
-    unit: bool,
-    seed: int,
-) -> ClassSums:
-    """Known classes as k-means is to hold them: by latents of their images with labels, or by what is remembered."""
-    return known_points(encoder, model, labelled, unit=unit, seed=seed).sums()
-
-
-def sum_classes(latents: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], known: int) -> ClassSums:
-    """Known classes by their labelled images, in the space of comparison."""
-    return weigh(*means(latents, labels, known))
-
-
 def points_from_statistics(encoder: Encoder[Any], model: Model, *, unit: bool, seed: int) -> KnownPoints:
     """Points that stand for the classes of `model.recognisable`, drawn from what is remembered of them."""
     assert model.known is not None
     there = model.known.counts > 0
     latents, labels = encoder.sample_known(model, STAND * there.long(), seed)
     return KnownPoints(compare(latents, unit), labels, model.known.counts[there])
-
-
-def known_from_statistics(encoder: Encoder[Any], model: Model, *, unit: bool, seed: int) -> ClassSums:
-    """The classes of `model.recognisable` as they would be held, were their images at hand."""
-    return points_from_statistics(encoder, model, unit=unit, seed=seed).sums()
 
 
 def weigh(centres: Float[Tensor, "known dim"], counts: Int[Tensor, " known"]) -> ClassSums:
@@ -141,12 +119,12 @@ def extend_statistics(known: Statistics | None, lesson: Lesson, x: Float[Tensor,
     sums = torch.zeros(classes, dim, dtype=torch.float64).index_add_(0, of, centres * counts[:, None])
     found = sums / total.clamp(min=1)[:, None]
     within, between = rows - own[labels], centres - found[of]
-    scatter = _freedom(old.counts) * old.within_covariance.double()
+    scatter = degrees_of_freedom(old.counts) * old.within_covariance.double()
     scatter = scatter + within.T @ within + between.T @ (between * counts[:, None])
-    return Statistics(found.float(), (scatter / max(1, _freedom(total))).float(), total)
+    return Statistics(found.float(), (scatter / max(1, degrees_of_freedom(total))).float(), total)
 
 
-def _freedom(counts: Int[Tensor, " c"]) -> int:
+def degrees_of_freedom(counts: Int[Tensor, " c"]) -> int:
     """Images less classes: what scatter within classes is divided by."""
     return int(counts.sum() - (counts > 0).sum())
 
@@ -161,8 +139,7 @@ def draw_normal(
     which there are any.
     """
     centres, numbers = centres[counts > 0], counts[counts > 0]
-    values, vectors = torch.linalg.eigh(within_covariance.double())
-    root = (vectors * values.clamp(min=0).sqrt()).to(centres)
+    root = covariance_root(within_covariance).to(centres)
     labels = torch.arange(len(numbers)).repeat_interleave(numbers)
     noise = torch.randn(len(labels), len(within_covariance), generator=generator(seed, "drawn"))
     noise -= means(noise, labels, len(numbers))[0][labels]

@@ -32,11 +32,15 @@ log = logging.getLogger("newfound")
 PIXELS = 32
 """Pixels of a side that our own network is shown unless asked otherwise."""
 
+COUNTING_SHRINK = 0.3
+"""How much the covariance of latents that learnt the known classes is shrunk before classes are counted; decision 8."""
+
 READING_SHRINK = 0.3
 """How much that covariance is shrunk before classes are read off: as much as Spacing shrinks it."""
 
-COUNTING_SHRINK = 0.3
-"""How much the covariance of latents that learnt the known classes is shrunk before classes are counted; decision 8."""
+HEAD_SHRINK = 0.3
+"""How much it is shrunk before a head is made of it: as much as before classes are read off, which the head is to name
+as they were."""
 
 
 @final
@@ -194,7 +198,7 @@ def discriminant_head(known: Statistics) -> nn.Linear:
 
     A class without a mean has the lowest offset of all, and no direction.
     """
-    white = whitening(known.within_covariance, COUNTING_SHRINK)
+    white = whitening(known.within_covariance, HEAD_SHRINK)
     weights = known.means @ white @ white
     offsets = -(weights * known.means).sum(1) / 2
     head = nn.Linear(known.means.shape[1], len(known.means))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from newfound.data.features import FeatureImages
 from newfound.encoders.base import Lesson
-from newfound.encoders.known import draw_normal, extend_statistics
+from newfound.encoders.known import degrees_of_freedom, draw_normal, extend_statistics
 from newfound.encoders.pretend import fit_calibration
 from newfound.functional.axes import (
     FEW,
@@ -26,10 +26,9 @@ from newfound.functional.axes import (
     together,
 )
 from newfound.functional.geometry import covariance, means
-from newfound.networks.adapter import Adapter
+from newfound.networks.adapter import Adapter, adapter_along
 from newfound.networks.model import Model, Pretrained, Statistics
 from newfound.networks.pretrained import PretrainedBackbone
-from newfound.types import seeded
 
 SHARPNESS = 10.0
 """What the cosine to a class's mean is multiplied by to be a score: the adapter's unit latents have no scale."""
@@ -98,7 +97,7 @@ def pool_scatter(model: Model, images: FeatureImages, labels: Int[Tensor, " n"])
     if statistics is None:
         statistics = Statistics(x.new_zeros(0, x.shape[1]), theirs, torch.zeros(0, dtype=torch.long))
     else:
-        before = int(statistics.counts.sum() - (statistics.counts > 0).sum())
+        before = degrees_of_freedom(statistics.counts)
         pooled = (before * statistics.within_covariance + more * theirs) / (before + more)
         statistics = statistics._replace(within_covariance=pooled)
     return replace(model, pretrained=Pretrained(backbone, statistics))
@@ -107,12 +106,8 @@ def pool_scatter(model: Model, images: FeatureImages, labels: Int[Tensor, " n"])
 def new_adapter(
     seen: Moments, within_covariance: Float[Tensor, "features features"] | None, seed: int, shrink: float = SHRINK
 ) -> Adapter:
-    """An adapter that looks along the axes of what was seen; its weights are a function of the seed."""
-    found = axes(seen, FEW, within_covariance, shrink)
-    with seeded(seed, "adapter"):
-        adapter = Adapter(*found.matrix.shape)
-    adapter.aim(found)
-    return adapter
+    """An adapter that looks along the axes of what was seen."""
+    return adapter_along(axes(seen, FEW, within_covariance, shrink), seed)
 
 
 @torch.no_grad()

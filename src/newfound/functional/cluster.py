@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound.errors import InputError
 from newfound.types import Scalar
 
 CHUNK = 2**22
@@ -53,7 +54,10 @@ def kmeans(
     Equal generators give equal clusterings. The generator is a CPU one, x lives anywhere; beside it one copy is held.
     """
     if not 1 <= k <= len(x):
-        raise ValueError(f"k-means was asked for {k} clusters of {len(x)} points: ask for at least 1, at most {len(x)}")
+        raise InputError(
+            f"k-means was asked for {k} clusters of {len(x)} points. Needed: at least 1, and a point for each. "
+            "Ask for fewer clusters, or give more points."
+        )
     origin = x.mean(0)  # ‖x‖² − 2 x·c + ‖c‖² loses digits far from it
     x = x - origin
     pool = _pool(x, k, generator)
@@ -94,7 +98,10 @@ def semi_supervised_kmeans(
     _check_number(k, known, unlabelled)
     free, held = x[~labelled], ClassSums(*_tally(x[labelled], labels[labelled], known, chunk))
     if (empty := held.counts == 0).any():
-        raise ValueError(f"found no labelled point of classes {empty.nonzero()[:, 0].tolist()}: labels count from 0")
+        raise InputError(
+            f"There is no labelled point of classes {empty.nonzero()[:, 0].tolist()}, and labels go to {known - 1}. "
+            "Needed: one of each class at least. Count classes from 0, without a gap."
+        )
     found = constrained_kmeans(
         free, held, k, generator, starts=starts, iterations=iterations, tolerance=tolerance, chunk=chunk
     )
@@ -207,9 +214,9 @@ def within(
 def _check_number(k: int, known: int, unlabelled: int) -> None:
     """Refuse a number of clusters that so many classes and unlabelled points cannot have."""
     if not known <= k <= known + unlabelled:
-        raise ValueError(
-            f"k-means was asked for {k} clusters of {known} classes and {unlabelled} unlabelled points: "
-            f"ask for at least {known}, at most {known + unlabelled}"
+        raise InputError(
+            f"k-means was asked for {k} clusters of {known} classes and {unlabelled} unlabelled points. Needed: at "
+            f"least {known}, one a class, at most {known + unlabelled}. Ask for another number, or give more points."
         )
 
 

@@ -88,6 +88,15 @@ def whitening(within_covariance: Float[Tensor, "dim dim"], shrink: float) -> Flo
     return (directions * scales @ directions.T).to(within_covariance)
 
 
+def covariance_root(within_covariance: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
+    """What takes standard normal draws to draws of a covariance, in double precision.
+
+    S = R Rᵀ,   R = V √Λ        (S = V Λ Vᵀ; what rounding left below 0 is 0)
+    """
+    values, vectors = _eigh(within_covariance.double())
+    return vectors * values.clamp(min=0).sqrt()
+
+
 def affine_fit(
     before: Float[Tensor, "n dim"], after: Float[Tensor, "n dim"], shrink: float
 ) -> tuple[Float[Tensor, "dim dim"], Float[Tensor, " dim"]]:

@@ -247,17 +247,6 @@ def calibration_gaps(
     return torch.zeros(bins, dtype=torch.float64).index_add_(0, place, chance.double() - happened.double())
 
 
-def calibration_error(chance: Float[Tensor, " n"], happened: Bool[Tensor, " n"], bins: int = 10) -> float:
-    """How far chances are from what happens, on the mean: the expected calibration error.
-
-        Σ_b (n_b / n) |mean chance in b − share that happened in b|        (Naeini et al. 2015)
-
-    Chances that are exactly right have one too, by luck: Σ_b √(2 p_b (1 − p_b) n_b / π) / n, some 0.05 of 300 images.
-    """
-    _some(happened.long())
-    return calibration_gaps(chance, happened, bins).abs().sum().item() / len(happened)
-
-
 def silhouette(
     features: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], *, rows: int = ROWS, seed: int = 0
 ) -> float:

@@ -19,10 +19,10 @@ from newfound.functional.geometry import extend, means, orthonormal, whitening
 from newfound.functional.losses import feature_distillation, mean, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
 from newfound.functional.schedules import warm_cosine
-from newfound.methods.base import Method, Own, Recipe, own_views, unlabelled_rows
-from newfound.networks.backbone import Backbone
+from newfound.methods.base import Method, Own, Recipe, note_old_latents, own_views, unlabelled_rows
+from newfound.networks.backbone import Backbone, Frozen
 from newfound.networks.heads import unbiased
-from newfound.networks.model import Frozen, Model, Statistics
+from newfound.networks.model import Model, Statistics
 from newfound.networks.replay import Replay
 from newfound.spacing.prototypes import move
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
@@ -109,14 +109,14 @@ class Anchored(Method):
             if self.problem.labelled
             else self.replay.draw(STAND, now.random("known"))
         )
-        old, sizes = means(self.space(latents), labels, known)
+        old, _ = means(self.space(latents), labels, known)
         found = kmeans(free, novel, now.random("novel"))
         new, counts = means(free, found.assignment, novel)
         self.prototypes.copy_(F.normalize(torch.cat([old, new]), dim=1))
         self.centres.copy_(self.prototypes)
         self.anchors.copy_(place_anchors(self.prototypes[:known], self.prototypes[known:]))
         self.limit.fill_(len(free) / novel)
-        self.counts.copy_(torch.cat([sizes.to(counts) * 0 + self.limit, counts]).minimum(self.limit).clamp(min=1))
+        self.counts.copy_(torch.cat([self.limit.expand(known), counts]).minimum(self.limit).clamp(min=1))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`swapped`, on all rows, and where the backbone is held `distillation`, on unlabelled ones."""
@@ -131,9 +131,7 @@ class Anchored(Method):
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the old backbone, where it holds this one."""
-        if self.old is not None:
-            batch.notes["old latents"] = self.old(batch.views[0]).z
-        return batch
+        return note_old_latents(batch, self.old)
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
         """Move the prototypes: novel ones with images, known ones with theirs or with as many that are drawn."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, final
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from newfound.networks.backbone import Frozen
 from newfound.networks.model import Model
 from newfound.spacing.presets import Preset
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training, constant
@@ -209,6 +210,13 @@ def chain(*recipes: Recipe) -> Recipe:
         joins=all(recipe.joins for recipe in recipes),
         spacing=next((recipe.spacing for recipe in recipes if recipe.spacing is not None), None),
     )
+
+
+def note_old_latents(batch: Batch, old: Frozen | None) -> Batch:
+    """With what the old backbone says of the first view as the note `old latents`, where there is one to ask."""
+    if old is not None:
+        batch.notes["old latents"] = old(batch.views[0]).z
+    return batch
 
 
 def unlabelled_rows(batch: Batch, problem: Problem) -> Bool[Tensor, " batch"]:

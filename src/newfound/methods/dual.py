@@ -9,7 +9,6 @@ first view with itself, kept the epoch best on the truth, and needed a dictionar
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import final
 
 import torch
@@ -19,13 +18,13 @@ from torch import Tensor, nn
 
 from newfound.functional.losses import symmetric_kl
 from newfound.functional.pseudo import part_codes, part_distances, ranking_statistics
-from newfound.functional.schedules import ramp, steps
+from newfound.functional.schedules import ramp
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.pairwise import Heads
+from newfound.methods.pairwise import TRAINING, Heads
 from newfound.networks.backbone import still
 from newfound.networks.bank import Bank, Ring
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Scalar, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem, Scalar
 
 RAMP = (0.75, 50.0)
 """Share of the run and weight: 150 of 200 epochs."""
@@ -185,8 +184,6 @@ class Dual(Method):
 
 
 # authors: half of every batch is unlabelled; here images come as they are
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
-
 recipe = Recipe(
-    "Zhao & Han, NeurIPS 2021", Dual, "needed", _TRAINING, "head", maps=True, stage_one=("rotation", "supervised")
+    "Zhao & Han, NeurIPS 2021", Dual, "needed", TRAINING, "head", maps=True, stage_one=("rotation", "supervised")
 )

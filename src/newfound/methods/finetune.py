@@ -2,14 +2,12 @@
 Roy, Liu, Zhong, Sebe, Ricci: Class-incremental Novel Class Discovery, ECCV 2022, report it (there AutoNovel).
 """
 
-from functools import partial
 from typing import final
 
-from newfound.functional.schedules import steps
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import WidenedMethod
+from newfound.methods.widened import TRAINING, WidenedMethod
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem
 
 
 @final
@@ -35,7 +33,7 @@ recipe = Recipe(
     "fine-tuning, the lower bound",
     build,
     "optional",
-    Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
+    TRAINING,
     "head",
     continual=True,
 )

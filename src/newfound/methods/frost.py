@@ -7,19 +7,17 @@ condition is always true); here the joint head is read, as the paper says. In a 
 joint head learns novel classes with more weight (`catch_up`); in one of 300 epochs all is as published.
 """
 
-from functools import partial
 from typing import final
 
 from torch import nn
 
 from newfound.functional.losses import cross_entropy, feature_distillation
-from newfound.functional.schedules import steps
-from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import FEW, WidenedMethod
-from newfound.networks.backbone import Backbone
-from newfound.networks.model import Frozen, Model, Statistics
+from newfound.methods.base import Method, Recipe, note_old_latents, unlabelled_rows
+from newfound.methods.widened import FEW, TRAINING, WidenedMethod
+from newfound.networks.backbone import Backbone, Frozen
+from newfound.networks.model import Model, Statistics
 from newfound.networks.replay import Replay, diagonal
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem
 
 
 @final
@@ -53,8 +51,7 @@ class Frost(WidenedMethod):
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the old backbone."""
-        batch.notes["old latents"] = self.old(batch.views[0]).z
-        return batch
+        return note_old_latents(batch, self.old)
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of `Widened`, `distillation`, and in two stages `replay`."""
@@ -76,8 +73,7 @@ recipe = Recipe(
     "Roy et al., ECCV 2022",
     build,
     "optional",
-    # CIFAR-10's; for CIFAR-100 batches of 256, and the rate never falls within the 300 epochs
-    Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
+    TRAINING,
     "head",
     continual=True,
 )

@@ -6,7 +6,6 @@ For those who may keep some images: the labelled images that take part are the e
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import final
 
 import torch
@@ -16,13 +15,12 @@ from torch import Tensor, nn
 
 from newfound.functional.geometry import means
 from newfound.functional.losses import distillation
-from newfound.functional.schedules import steps
-from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import WidenedMethod
-from newfound.networks.backbone import Backbone
+from newfound.methods.base import Method, Recipe, note_old_latents, unlabelled_rows
+from newfound.methods.widened import TRAINING, WidenedMethod
+from newfound.networks.backbone import Backbone, Frozen
 from newfound.networks.heads import unbiased
-from newfound.networks.model import Frozen, Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
+from newfound.networks.model import Model
+from newfound.types import Batch, Latents, Losses, Now, Problem, Survey
 
 TEMPERATURE = 0.1
 """What cosines with class means are divided by to be scores; it changes no order."""
@@ -49,9 +47,7 @@ class Icarl(WidenedMethod):
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the old backbone."""
-        if self.old_backbone is not None:
-            batch.notes["old latents"] = self.old_backbone(batch.views[0]).z
-        return batch
+        return note_old_latents(batch, self.old_backbone)
 
     @torch.no_grad()
     def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
@@ -90,7 +86,7 @@ recipe = Recipe(
     build,
     "needed",
     # iCaRL's 70 epochs, batches of 128, rate 2 that falls at 49 and 63 are of sigmoids; these are Roy et al.'s
-    Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
+    TRAINING,
     "head",
     continual=True,
 )

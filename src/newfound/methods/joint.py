@@ -19,7 +19,7 @@ from newfound.functional.schedules import cosine
 from newfound.methods.base import Method, Recipe, Sum, unlabelled_rows
 from newfound.methods.pairwise import Pairwise
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training, generator
+from newfound.types import Batch, Latents, Losses, Now, Problem, Training
 
 
 @final
@@ -28,9 +28,7 @@ class WinnerTakesAll(nn.Module):
 
     def __init__(self, dim: int, k: int = 4):
         super().__init__()
-        random = generator("winner takes all", dim, k)
-        drawn = torch.stack([torch.randperm(dim, generator=random)[:k] for _ in range(dim)])
-        self.register_buffer("drawn", drawn)
+        self.register_buffer("drawn", torch.stack([torch.randperm(dim)[:k] for _ in range(dim)]))
 
     def forward(self, z: Float[Tensor, "n dim"]) -> Bool[Tensor, "n n"]:
         """Two images are alike when the same features win in 240 of 512 draws."""

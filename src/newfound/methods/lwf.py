@@ -1,17 +1,15 @@
 """Zhizhong Li, Derek Hoiem: Learning without Forgetting, ECCV 2016; TPAMI 2018."""
 
-from functools import partial
 from typing import final
 
 from torch import nn
 
 from newfound.functional.losses import distillation
-from newfound.functional.schedules import steps
-from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.widened import WidenedMethod
-from newfound.networks.backbone import Backbone
-from newfound.networks.model import Frozen, Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+from newfound.methods.base import Method, Recipe, note_old_latents, unlabelled_rows
+from newfound.methods.widened import TRAINING, WidenedMethod
+from newfound.networks.backbone import Backbone, Frozen
+from newfound.networks.model import Model
+from newfound.types import Batch, Latents, Losses, Now, Problem
 
 
 @final
@@ -32,9 +30,7 @@ class Lwf(WidenedMethod):
 
     def prepare(self, batch: Batch, now: Now) -> Batch:
         """Ask the old backbone."""
-        if self.old_backbone is not None:
-            batch.notes["old latents"] = self.old_backbone(batch.views[0]).z
-        return batch
+        return note_old_latents(batch, self.old_backbone)
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of `Widened`, and `distillation`."""
@@ -55,7 +51,7 @@ recipe = Recipe(
     "Li & Hoiem, ECCV 2016",
     build,
     "optional",
-    Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3),
+    TRAINING,
     "head",
     continual=True,
 )

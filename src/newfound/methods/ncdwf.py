@@ -8,7 +8,6 @@ drawn to the size of real ones), between what the information is (the two heads'
 the form of the classifier (linear), and all weights, which are 1.
 """
 
-from functools import partial
 from typing import final
 
 import torch
@@ -19,11 +18,11 @@ from torch import Tensor, nn
 from newfound.errors import InputError
 from newfound.functional.losses import cross_entropy, mean, mutual_information
 from newfound.functional.pseudo import ranking_statistics
-from newfound.functional.schedules import ramp, steps
+from newfound.functional.schedules import ramp
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.pairwise import Heads
+from newfound.methods.pairwise import TRAINING, Heads, default_ramp
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem
 
 STEPS, RATE = 20, 0.3
 """Steps by which a latent is found, and η, their length as a share of the latent's."""
@@ -70,7 +69,7 @@ class Ncdwf(Method):
             self.known.load_state_dict(head.state_dict())
         self.register_buffer("old_weight", self.known.weight.detach().clone())
         self.register_buffer("old_bias", self.known.bias.detach().clone())
-        self.ramp = (0.25, 5.0) if problem.novel <= 10 else (0.75, 50.0)  # AutoNovel's, as `Pairwise` has them
+        self.ramp = default_ramp(problem.novel)
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`pairs`, `consistency`, `information`, `replay` and `identifier`."""
@@ -118,7 +117,7 @@ recipe = Recipe(
     "Joseph et al., ECCV 2022",
     build,
     "optional",
-    Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1),
+    TRAINING,
     "head",
     described=True,
 )

@@ -23,7 +23,7 @@ from newfound.functional import pseudo
 from newfound.functional.losses import consistency, soft_cross_entropy
 from newfound.functional.schedules import ramp, steps
 from newfound.methods.base import Method, Recipe, Sum, unlabelled_rows
-from newfound.methods.pairwise import Pairwise
+from newfound.methods.pairwise import TRAINING, Pairwise
 from newfound.networks.bank import Bank
 from newfound.networks.model import Model
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
@@ -99,9 +99,9 @@ class Neighbours(Method):
         """Similarities to hard negatives: none before their start, nor where there is no labelled bank."""
         if self.hard is None or self.labelled is None or now.progress < self.hard.start:
             return q.new_zeros(len(q), 0)
-        size, draws = len(self.unlabelled.latents), self.hard.draws
-        far = min(self.hard.far, size)
-        drawn = torch.randint(size, (len(q), draws, far), generator=now.random("hard negatives")).to(q.device)
+        far, draws = min(self.hard.far, len(self.unlabelled.latents)), self.hard.draws
+        labelled, random = len(self.labelled.latents), now.random("hard negatives")
+        drawn = torch.randint(labelled, (len(q), draws, far), generator=random).to(q.device)
         kept = min(self.hard.kept, 2 * draws * far)
         return pseudo.hard_negatives(q, self.unlabelled.latents, self.labelled.latents, drawn, kept)
 
@@ -165,10 +165,9 @@ def build_author(problem: Problem, model: Model) -> Method:
 
 
 _PAPER = "Zhong et al., CVPR 2021"
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
 
-recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
-plain = Recipe(_PAPER, build_plain, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
+recipe = Recipe(_PAPER, build, "optional", TRAINING, "head", stage_one=("rotation", "supervised"))
+plain = Recipe(_PAPER, build_plain, "optional", TRAINING, "head", stage_one=("rotation", "supervised"))
 author = Recipe(
     "Joseph et al., CVPR-W 2022",
     build_author,

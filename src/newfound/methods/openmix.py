@@ -7,7 +7,6 @@ confirmed are how pairs are guessed (NCL's cosine, by the same authors), Beta(1,
 larger share, sharpening with T = 0.5, the probability of 0.9, cross-entropy where L2 is possible, and the ramp.
 """
 
-from functools import partial
 from typing import final
 
 import torch
@@ -18,11 +17,11 @@ from torch import Tensor, nn
 from newfound import parallel
 from newfound.functional import pseudo
 from newfound.functional.losses import soft_cross_entropy
-from newfound.functional.schedules import ramp, steps
+from newfound.functional.schedules import ramp
 from newfound.methods.base import APPENDED, Method, Recipe, unlabelled_rows
-from newfound.methods.pairwise import Pairwise
+from newfound.methods.pairwise import TRAINING, Pairwise
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem
 
 
 def partners(labels: Int[Tensor, " n"], random: torch.Generator) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
@@ -117,7 +116,7 @@ recipe = Recipe(
     "Zhong et al., CVPR 2021",
     build,
     "needed",
-    Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1),
+    TRAINING,
     "head",
     pixels=True,
     stage_one=("rotation", "supervised"),

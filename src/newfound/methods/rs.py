@@ -6,7 +6,6 @@ AutoNovel: Automatically Discovering and Learning Novel Visual Categories, TPAMI
 head for known and novel classes together.
 """
 
-from functools import partial
 from typing import final
 
 from jaxtyping import Float
@@ -14,12 +13,12 @@ from torch import Tensor, nn
 
 from newfound.functional import pseudo
 from newfound.functional.losses import cross_entropy
-from newfound.functional.schedules import catch_up, ramp, steps
+from newfound.functional.schedules import catch_up, ramp
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.methods.pairwise import Pairwise
+from newfound.methods.pairwise import TRAINING, Pairwise
 from newfound.networks.heads import widen
 from newfound.networks.model import Model
-from newfound.types import Batch, Latents, Losses, Now, Problem, Training
+from newfound.types import Batch, Latents, Losses, Now, Problem
 
 PUBLISHED = 200 * (50000 // 128)
 """Steps that the authors train."""
@@ -32,9 +31,8 @@ class Incremental(Method):
         L = L_RS + w(t) · CE(h_l(z), C_l + argmax h_u(z)) over unlabelled images
 
     w grows to 0.05 as fast as the weight of consistency does, in a run of the published length; in a shorter one it is
-    more (`catch_up`). As the authors read it: where any class may be meant
-    scores are those of h_l, the head that this variant is for; images known to be of novel classes are told by h_u, as
-    in RS.
+    more (`catch_up`). As the authors read it: where any class may be meant scores are those of h_l, the head that this
+    variant is for; images known to be of novel classes are told by h_u, as in RS.
     """
 
     def __init__(self, problem: Problem, head: nn.Linear, weight: float = 0.05):
@@ -83,16 +81,13 @@ def build_incremental(problem: Problem, model: Model) -> Method:
     return Incremental(problem, model.head or nn.Linear(problem.dim, problem.known))
 
 
-_PAPER = "Han et al., ICLR 2020"
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
-
-recipe = Recipe(_PAPER, build, "optional", _TRAINING, "head", stage_one=("rotation", "supervised"))
+recipe = Recipe("Han et al., ICLR 2020", build, "optional", TRAINING, "head", stage_one=("rotation", "supervised"))
 # RS's own values; for CIFAR-100 the authors train RS+ 400 epochs in batches of 256 and weigh consistency 25 (T = 300).
 incremental = Recipe(
     "Han et al., TPAMI 2021",
     build_incremental,
     "needed",
-    _TRAINING,
+    TRAINING,
     "head",
     stage_one=("rotation", "supervised"),
     continual=True,

@@ -20,7 +20,8 @@ from newfound.errors import InputError
 from newfound.functional import losses
 from newfound.functional.schedules import steps
 from newfound.methods.base import Method, Recipe, unlabelled_rows
-from newfound.networks.model import Frozen, Model
+from newfound.networks.backbone import Frozen
+from newfound.networks.model import Model
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.types import Batch, Latents, Losses, Now, Problem, Scalar, Training
 

@@ -18,13 +18,13 @@ from torch import Tensor
 from newfound.functional import pseudo
 from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import distances
-from newfound.functional.schedules import steps, warm_cosine
+from newfound.functional.schedules import warm_cosine
 from newfound.methods.base import Method, Own, Reading, Recipe, own_views, unlabelled_rows
-from newfound.methods.pairwise import Pairwise
+from newfound.methods.pairwise import TRAINING, Pairwise
 from newfound.networks.model import Model
 from newfound.spacing.loss import SpacingLoss
 from newfound.spacing.presets import PRESETS, Preset, resolve
-from newfound.types import ALL, Batch, Latents, Losses, Now, Problem, Survey, Training
+from newfound.types import ALL, Batch, Latents, Losses, Now, Problem, Survey
 
 MEMBERS = 5
 """Images for each prototype of a finer set, below which there is none."""
@@ -72,7 +72,7 @@ class Spacing(Method):
             scatter = (within_covariance if metric is None else metric.T @ within_covariance @ metric).trace()
         self.register_buffer("scatter", scatter, persistent=False)  # of a known class's latents, whitened
         self.register_buffer("assignment", torch.full((problem.rows,), -1))  # the latest of every image
-        self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen
+        self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen again
 
     def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
         """Start when the share of the run is reached, and start anew where the preset says so."""
@@ -80,9 +80,12 @@ class Spacing(Method):
         known = self._known_sums()
         if any(map(now.first, self._starts(known))):
             features, labels = survey()
-            self.loss.start(features, labels, now.random("spacing"), self.problem.mixed, known)
+            mixed, random = self.problem.mixed, now.random("spacing")
+            self.loss.start(features, labels, random=random, mixed=mixed, known_sums=known)
+            self.get_buffer("assignment").fill_(-1)  # of prototypes that are no more
             if self.finer is not None and (labels < 0).sum() >= MEMBERS * len(self.finer.prototypes):
-                self.finer.start(features, labels, now.random("finer spacing"), self.problem.mixed, known)
+                random = now.random("finer spacing")
+                self.finer.start(features, labels, random=random, mixed=mixed, known_sums=known)
 
     def _starts(self, known: ClassSums | None) -> tuple[float, ...]:
         """The shares of the run at which prototypes are placed. Known classes whose images are away are remembered
@@ -119,7 +122,7 @@ class Spacing(Method):
         if self.finer is not None and self.finer.started:
             sets["finer spacing"] = self.finer
         return {
-            name: loss._compute(views, labels=batch.labels, rows=rows, progress=now.progress) / len(sets)
+            name: loss.compute_loss(views, labels=batch.labels, rows=rows, progress=now.progress) / len(sets)
             for name, loss in sets.items()
         }
 
@@ -129,9 +132,9 @@ class Spacing(Method):
             return
         view = embed(0) if self.loss.preset.update == "reembed" else latents[0]
         rows = batch.rows if self.problem.rows else None
-        assignment = self.loss._absorb(view.z, batch.labels, rows, now.progress)
+        assignment = self.loss.move_prototypes(view.z, batch.labels, rows, now.progress)
         if self.finer is not None and self.finer.started:
-            self.finer._absorb(view.z, batch.labels, rows, now.progress)
+            self.finer.move_prototypes(view.z, batch.labels, rows, now.progress)
         if not self.problem.rows:  # nobody said how many images there are, so nobody asks who changed class
             return
         before = self.get_buffer("assignment")
@@ -148,16 +151,16 @@ class Spacing(Method):
         return None if swap is None else self.loss.space(features) @ self.loss.prototypes.T / swap.temperature
 
     def log(self) -> dict[str, float]:
-        """How far the prototypes are from the origin and from one another, and how settled the classes are."""
+        """How far the prototypes are from the origin and from one another; once images were assigned how many classes
+        are empty, and once the same images were assigned again how many of them changed class.
+        """
         norms = self.loss.prototypes.norm(dim=1)
-        assignment, (changed, seen) = self.get_buffer("assignment"), self.get_buffer("changed").tolist()
-        sizes = torch.bincount(assignment[assignment >= 0], minlength=len(norms))
-        found = {
-            "mean prototype norm": norms.mean().item(),
-            "largest prototype norm": norms.max().item(),
-            "empty clusters": float((sizes == 0).sum()),
-            "changed assignments": changed / max(seen, 1.0),
-        }
+        found = {"mean prototype norm": norms.mean().item(), "largest prototype norm": norms.max().item()}
+        assignment, (changed, again) = self.get_buffer("assignment"), self.get_buffer("changed").tolist()
+        if len(seen := assignment[assignment >= 0]):
+            found["empty clusters"] = float((torch.bincount(seen, minlength=len(norms)) == 0).sum())
+        if again:
+            found["changed assignments"] = changed / again
         if len(norms) > 1:
             between = distances(self.loss.prototypes).fill_diagonal_(math.inf)
             found["smallest prototype distance"] = between.min().item()
@@ -197,10 +200,8 @@ def adjust(recipe: Recipe, *, weight: float | None, initial: float | None) -> Re
 
 
 _PAPER = "Joseph et al., CVPR-W 2022"
-_TRAINING = Training(epochs=200, batch=128, rate=0.1, schedule=partial(steps, at=(0.85,)), trains=1)
-"""NCL's, as the paper says."""
 _WHOLE = replace(
-    _TRAINING,
+    TRAINING,
     schedule=partial(warm_cosine, warm=0.1, start=0.01, end=0.01),
     views=("strong", "strong", "small", "small"),
     trains=ALL,
@@ -211,11 +212,11 @@ _WHOLE = replace(
 def make_recipe(preset: Preset) -> Recipe:
     """Spacing alone looks at one view, unless views learn from one another."""
     reading: Reading = "unit k-means" if preset.unit else "k-means"
-    alone = replace(_TRAINING, views=("weak",))
+    alone = replace(TRAINING, views=("weak",))
     recipe = Recipe(_PAPER, partial(build, preset=preset), "optional", alone, reading, joins=True, spacing=preset)
     return recipe if preset.swap is None else replace(recipe, training=_WHOLE, own=Own(30, 0.05, _WHOLE.schedule))
 
 
-pairs = Recipe(_PAPER, build_pairs, "optional", _TRAINING, "unit k-means")
+pairs = Recipe(_PAPER, build_pairs, "optional", TRAINING, "unit k-means")  # trained as NCL, as the paper says
 teacher_pairs = replace(pairs, build=build_teacher_pairs, labelled="unused")
 recipes = {name: make_recipe(preset()) for name, preset in PRESETS.items()}

@@ -1,6 +1,5 @@
 """Stage one: methods like the others. `Supervised` learns from labels, `Rotation` from images alone."""
 
-from dataclasses import replace
 from typing import final
 
 import torch
@@ -37,10 +36,6 @@ class Supervised(Method):
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:
         """Scores of the known classes."""
         return self.head(features)
-
-
-ROTATION = replace(TRAINING, views=("weak",))
-"""As for labels, but under views that keep the horizon: a turned picture is what there is to notice."""
 
 
 @final

@@ -1,17 +1,28 @@
 """The step that fine-tuning, LwF, iCaRL and FRoST share: a novel head that learns by pairs, and a head over known and
-novel classes together that learns what the novel one says.
+novel classes together that learns what the novel one says; and how it is trained.
 """
+
+from functools import partial
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from newfound.functional.losses import cross_entropy
 from newfound.functional.pseudo import ranking_statistics
-from newfound.functional.schedules import catch_up, ramp
+from newfound.functional.schedules import catch_up, ramp, steps
 from newfound.methods.base import Method
 from newfound.methods.pairwise import Heads
 from newfound.networks.heads import widen
-from newfound.types import Losses, Now, Problem
+from newfound.types import Losses, Now, Problem, Training
+
+TRAINING = Training(epochs=300, batch=128, rate=0.1, schedule=partial(steps, at=(170 / 300,)), trains=3)
+"""Roy et al.'s on CIFAR-10; on CIFAR-100 they take batches of 256, and the rate never falls within the 300 epochs."""
+
+WEIGHT = 0.01
+"""Of self-training, Roy et al.'s."""
+
+FEW = 10
+"""Known classes up to which the authors' values for CIFAR-10 are taken."""
 
 
 class Widened(nn.Module):
@@ -79,10 +90,3 @@ class WidenedMethod(Method):
     def joint_head(self) -> nn.Linear:
         """The widened head."""
         return self.heads.joint
-
-
-WEIGHT = 0.01
-"""Of self-training, Roy et al.'s."""
-
-FEW = 10
-"""Known classes up to which the authors' values for CIFAR-10 are taken."""

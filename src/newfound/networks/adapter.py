@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from newfound.functional.axes import Axes, power_normalised
 from newfound.networks.backbone import Backbone
-from newfound.types import Latents
+from newfound.types import Latents, seeded
 
 
 @final
@@ -18,7 +18,7 @@ class Adapter(Backbone):
 
         u = unit((x̂ − centre) · matrix),   z = u + B relu(C u),   B = 0 at first
 
-    x̂ are the tempered features x. Latents are few and of either sign.
+    x̂ are the power-normalised features x. Latents are few and of either sign.
     """
 
     centre: Tensor
@@ -61,3 +61,11 @@ class Adapter(Backbone):
         new = Adapter(**self.settings())
         new.aim(Axes(self.centre, self.matrix))
         return new
+
+
+def adapter_along(axes: Axes, seed: int) -> Adapter:
+    """An adapter that looks along these axes; its weights are a function of the seed."""
+    with seeded(seed, "adapter"):
+        adapter = Adapter(*axes.matrix.shape)
+    adapter.aim(axes)
+    return adapter

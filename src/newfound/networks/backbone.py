@@ -1,10 +1,12 @@
-"""What every backbone is."""
+"""What every backbone is, and a network that only looks."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, Literal, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -70,3 +72,29 @@ def still(network: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
+
+
+@final
+class Frozen(nn.Module):
+    """A copy of a network that only looks: no gradient, deaf to `train()`.
+
+    Its BatchNorm uses the statistics it has learnt, or each batch's own, without remembering them.
+    """
+
+    def __init__(self, network: nn.Module, statistics: Literal["learnt", "batch"] = "learnt"):
+        super().__init__()
+        self.network, self.statistics = copy.deepcopy(network).requires_grad_(False), statistics
+        self.eval()
+
+    def train(self, mode: bool = True) -> "Frozen":
+        """Stay in eval mode, whatever is asked."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, seen: Float[Tensor, " n *rest"]) -> Latents | Tensor:
+        """What the network says, without gradient; one row alone has no statistics, and is given the learnt ones."""
+        for module in self.network.modules():
+            if isinstance(module, _BatchNorm):
+                module.train(self.statistics == "batch" and len(seen) > 1)
+        with still(self.network):
+            return self.network(seen)

@@ -3,17 +3,15 @@
 Long, for what each file of that folder must hold stands beside what reads it.
 """
 
-import copy
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from newfound import files
 from newfound.errors import InputError
@@ -21,7 +19,7 @@ from newfound.functional.calibration import Calibration
 from newfound.functional.geometry import covariance, means
 from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.adapter import Adapter
-from newfound.networks.backbone import Backbone, still
+from newfound.networks.backbone import Backbone
 from newfound.networks.pretrained import PretrainedBackbone, rebuilt
 from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
@@ -45,11 +43,12 @@ from newfound.schema import (
     text,
     whole,
 )
-from newfound.types import Latents
 
 VERSION = 1
 STORED = {"means": "means", "within_covariance": "spread", "counts": "counts"}
 """What a file calls each of `Statistics`; it calls a pretrained backbone `trunk`, and a calibration `trust`."""
+ENOUGH = 5
+"""Images below which a mean would be too close to one of them to be given away."""
 MEND = "Copy the folder again, or make it anew with `newfound pretrain`."
 
 OURS = record(
@@ -62,9 +61,17 @@ CHANCE = row(number(), number())  # of a Logistic
 COLOURS = each(number(), 3)
 NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)}
 TRIALS = each(
-    record({"backbone": text, "shrink": number(0), "method": text, "reading": text, "scores": each(number(0, 1))})
+    record(
+        {
+            "backbone": text,
+            "shrink": number(0),
+            "method": text,
+            "reading": text,
+            "scores": each(number(0, 1), least=1),
+        }
+    )
 )
-EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(), number()))
+EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(1), number()))
 PLAIN = record(
     {
         "backbone": either(OURS, ADAPTER),
@@ -86,8 +93,9 @@ PLAIN = record(
                 "alone": EXPECTED,
                 "why": text,
                 "counting": each(record({"pairs": number(), "accuracy": number(), "silhouette": number()})),
+                "apart": TRIALS,
             },
-            optional=("counting",),
+            optional=("counting", "apart"),
         ),
     },
     optional=("numbers", "used", "similarity", "trust", "trunk", "rehearsal"),
@@ -126,10 +134,6 @@ class Statistics(NamedTuple):
     def turn(self, metric: Float[Tensor, "dim dim"]) -> "Statistics":
         """Those of the same rows times a matrix."""
         return self._replace(means=self.means @ metric, within_covariance=metric.T @ self.within_covariance @ metric)
-
-
-ENOUGH = 5
-"""Images below which a mean would be too close to one of them to be given away."""
 
 
 class Pretrained(NamedTuple):
@@ -362,29 +366,3 @@ def _statistics(tensors: dict[str, Tensor], lengths: dict[str, int]) -> Statisti
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-
-@final
-class Frozen(nn.Module):
-    """A copy of a network that only looks: no gradient, deaf to `train()`.
-
-    Its BatchNorm uses the statistics it has learnt, or each batch's own, without remembering them.
-    """
-
-    def __init__(self, network: nn.Module, statistics: Literal["learnt", "batch"] = "learnt"):
-        super().__init__()
-        self.network, self.statistics = copy.deepcopy(network).requires_grad_(False), statistics
-        self.eval()
-
-    def train(self, mode: bool = True) -> "Frozen":
-        """Stay in eval mode, whatever is asked."""
-        return super().train(False)
-
-    @torch.no_grad()
-    def forward(self, seen: Float[Tensor, " n *rest"]) -> Latents | Tensor:
-        """What the network says, without gradient; one row alone has no statistics, and is given the learnt ones."""
-        for module in self.network.modules():
-            if isinstance(module, _BatchNorm):
-                module.train(self.statistics == "batch" and len(seen) > 1)
-        with still(self.network):
-            return self.network(seen)

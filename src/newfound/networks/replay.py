@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from newfound.functional.geometry import covariance_root
 from newfound.networks.model import Statistics
 
 
@@ -27,9 +28,8 @@ class Replay(nn.Module):
         if statistics is None:
             nothing = torch.zeros(known, dim), torch.zeros(dim, dim), torch.zeros(known, dtype=torch.long)
             statistics = Statistics(*nothing)
-        values, vectors = torch.linalg.eigh(statistics.within_covariance.double())
         self.register_buffer("means", statistics.means.clone())
-        root = (vectors * values.clamp(min=0).sqrt()).to(statistics.means)
+        root = covariance_root(statistics.within_covariance).to(statistics.means)
         self.register_buffer("root", root.contiguous())  # LAPACK's columns cannot be saved as they lie
         self.register_buffer("there", statistics.counts > 0)
 

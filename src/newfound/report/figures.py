@@ -52,7 +52,8 @@ def thumbnail(pixels: UInt8[ndarray, "h w c"], caption: str) -> str:
 
 def curve(name: str, values: list[float], ends: tuple[str, str] | None = None, mark: int = -1) -> str:
     """A line from its lowest to its highest value, by default over the epochs, with a dot at one value, by default the
-    last, which stands in figures too; what is not finite is left out.
+    last, which stands in figures too; what is not finite is left out. Where that value was not measured, the nearest
+    one that was takes its place.
     """
     first, last = ends or ("epoch 1", str(len(values)))
     finite = [(epoch, value) for epoch, value in enumerate(values) if math.isfinite(value)]
@@ -63,9 +64,10 @@ def curve(name: str, values: list[float], ends: tuple[str, str] | None = None, m
         f"{100 * epoch / max(len(values) - 1, 1):.2f} {40 - 40 * (value - low) / ((high - low) or 1):.2f}"
         for epoch, value in finite
     ]
+    said = shown[1] if shown and math.isnan(values[mark]) else values[mark]
     line, dot = ("M" + "L".join(places), f"M{places[finite.index(shown)]}h0") if shown else ("", "")
     return (
-        f'<figure class="curve"><figcaption><b>{escape(name)}</b><span>{values[mark]:.3g}</span></figcaption>'
+        f'<figure class="curve"><figcaption><b>{escape(name)}</b><span>{said:.3g}</span></figcaption>'
         f'<div class="frame"><span>{high:.3g}</span>'
         '<svg viewBox="0 0 100 40" preserveAspectRatio="none" aria-hidden="true">'
         f'<path d="{line}"/><path class="dot" d="{dot}"/></svg>'

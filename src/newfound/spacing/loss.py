@@ -111,16 +111,17 @@ class SpacingLoss(nn.Module):
         self,
         features: Float[Tensor, "all d"],
         labels: Int[Tensor, " all"] | None = None,
+        *,
         random: torch.Generator | None = None,
         mixed: bool = False,
-        known: ClassSums | None = None,
+        known_sums: ClassSums | None = None,
     ) -> None:
         """Place prototypes by k-means and anchors equidistantly (Algorithm 2, lines 1–3).
 
         With labels (−1 where unlabelled) and a preset that asks for it, prototypes of known classes start at their
         labelled means and k-means places the others; where unlabelled images may be of known classes too (`mixed`),
-        semi-supervised k-means places all. There `known` stands for known classes whose images are not at hand:
-        sums and numbers of their latents, in `space`.
+        semi-supervised k-means places all. There `known_sums` stand for known classes whose images are not at
+        hand: sums and numbers of their latents, in `space`.
         """
         if self.memory is not None and len(self.memory) != len(features):
             raise InputError(
@@ -135,8 +136,8 @@ class SpacingLoss(nn.Module):
         self.reserved.fill_(0 if mixed else int(self.labelled_classes))
         found = (
             place(z, labels, len(self.counts), random, mixed=mixed)
-            if known is None
-            else constrained_kmeans(z, known, len(self.counts), random)
+            if known_sums is None
+            else constrained_kmeans(z, known_sums, len(self.counts), random)
         )
         self._start_shares(found.assignment[labels < 0])
         self.prototypes.copy_(found.centres if self.preset.swap is None else F.normalize(found.centres, dim=1))
@@ -144,8 +145,8 @@ class SpacingLoss(nn.Module):
         if self.preset.swap is not None:
             self.limit.fill_(len(z) / int((sizes > 0).sum()))  # known classes may be absent
         self.counts.copy_(sizes if self.preset.initial is None else torch.full_like(self.counts, self.preset.initial))
-        if known is not None:  # what is not seen here is no reason to forget it
-            self.counts[: len(known.counts)] += known.counts.minimum(self.limit)
+        if known_sums is not None:  # what is not seen here is no reason to forget it
+            self.counts[: len(known_sums.counts)] += known_sums.counts.minimum(self.limit)
         if self.memory is not None:
             self.memory.copy_(z)
         if not self.started:  # a restart need not say it again
@@ -171,9 +172,10 @@ class SpacingLoss(nn.Module):
         batch = [parallel.gather(view.detach()) for view in views]
         part = parallel.part(len(batch[0]))
         with torch.autocast(z.device.type, enabled=False):  # cosines over 0.05 have no digits in half precision
-            return self._compute(views, batch, labels=_gather(labels), rows=_gather(rows), progress=progress, part=part)
+            labels, rows = _gather(labels), _gather(rows)
+            return self.compute_loss(views, batch, labels=labels, rows=rows, progress=progress, part=part)
 
-    def _compute(
+    def compute_loss(
         self,
         views: list[Float[Tensor, "n d"]],
         batch: list[Float[Tensor, "all d"]] | None = None,
@@ -224,7 +226,7 @@ class SpacingLoss(nn.Module):
         return move(u, self.prototypes, self.anchors, self.counts, assignment)
 
     @torch.no_grad()
-    def _absorb(
+    def move_prototypes(
         self,
         z: Float[Tensor, "n d"],
         labels: Int[Tensor, " n"] | None = None,
@@ -252,7 +254,7 @@ class SpacingLoss(nn.Module):
         """Move the prototypes, with the latents of every process (Algorithm 2, lines 9–15)."""
         if self.started:
             with torch.autocast(z.device.type, enabled=False):
-                self._absorb(parallel.gather(z.detach()), _gather(labels), _gather(rows), progress)
+                self.move_prototypes(parallel.gather(z.detach()), _gather(labels), _gather(rows), progress)
 
     def _move_on_sphere(
         self, u: Float[Tensor, "n d"], unlabelled: Bool[Tensor, " n"], labels: Int[Tensor, " n"] | None
