@@ -268,7 +268,7 @@ def calibrate(model: Model, encoder: Encoder, classes: int, *, estimated: bool =
 
 
 def judge_clusters(found: Found) -> Float[Tensor, " n"]:
-    """How far each image's cluster is scores."""
+    """The naming score of every image in its cluster: how surely it belongs there, less where it lies far out."""
     clusters = found.clusters
     apart = leave_one_out(found.distances, clusters.assignment, clusters.sizes)
     alone = torch.eye(len(clusters.centres), dtype=torch.bool)
