@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from newfound.benchmark import continuing
 from newfound.benchmark.continuing import (
@@ -106,14 +107,17 @@ def naive_most(now, truth, number, said):
     return max(sorted({*held}), key=held.count)
 
 
-def test_what_is_learnt_is_weighed_by_name_and_by_the_matching_of_all(task):
+def test_what_is_learnt_is_weighed_by_name_by_the_matching_of_all_and_by_one_made_anew(task):
     run = Discovery(task[0])
+    run.merge([number for number in run.classes.numbers if run.classes.kind(number) == "new"])
     for kind in sorted({*task[0].truth} - {*task[0].known}):
         run.new_class([row for row, name in enumerate(task[0].truth) if name == kind][:6], kind)
     told = lesson(task, run.edits)
     row = weigh(told, ())
     assert row["changed"] > 0
-    assert len({row[key] for key in ("before", "after", "matched before", "matched after")}) > 2
+    for measure in ("", "matched ", "rematched "):
+        assert row[f"{measure}before"] != row[f"{measure}after"]
+    assert len({row[f"{measure}after"] for measure in ("", "matched ", "rematched ")}) > 1
     numbers, clusters = read_anew(told, relearn(told))
     truth, _ = number_truth(run.classes, task[0].truth)
     said, matched = name_kinds(run.classes, task[0].truth), metrics.matching(truth, run.classes.assignment)
@@ -123,6 +127,8 @@ def test_what_is_learnt_is_weighed_by_name_and_by_the_matching_of_all(task):
         (said, then, "after"),
         (matched, run.classes.assignment.tolist(), "matched before"),
         (matched, then, "matched after"),
+        (matched, run.classes.assignment.tolist(), "rematched before"),
+        (metrics.matching(truth, torch.tensor(then)), then, "rematched after"),
     ):
         free = told.answers.free.nonzero()[:, 0].tolist()
         assert row[key] == round(sum(kinds.get(some[i]) == int(truth[i]) for i in free) / len(free), 4)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from newfound.discovery.rereading import Present, hold, reread, reread_shifted
+from newfound.discovery.rereading import Present, find_astray, hold, reread, reread_shifted
 from newfound.encoders.known import KnownPoints
 from newfound.functional.geometry import means
 from newfound.types import generator
@@ -61,6 +61,44 @@ def test_a_few_vouched_images_take_those_like_them_out_of_a_class_that_held_both
     found = reread(z, present(mixed, vouched=few.tolist())).assignment
     assert (found[labels == 3] == 3).float().mean() > 0.9
     assert (found[labels == 2] == 2).float().mean() > 0.9
+
+
+def made_beside_a_bar():
+    """A long class, a small one, and one that somebody made of three images which are not like one another: k-means
+    would rather have the third centre in the middle of half of the bar, where only one of the three is.
+    """
+    bar = torch.stack([torch.linspace(0, 10, 101), torch.zeros(101)], 1)
+    small = torch.tensor([10.0, 12.0]) + 0.1 * torch.randn(20, 2, generator=generator("small"))
+    answers = torch.tensor([[10.0, 7.0], [10.0, 7.2], [11.5, -2.2]])
+    z, labels = torch.cat([bar, small, answers]), torch.tensor([1] * 101 + [2] * 20 + [0] * 3)
+    vouched, apart = torch.arange(124) >= 121, torch.zeros(124, 3, dtype=torch.bool)
+    return z, Present(labels, vouched, apart, None)
+
+
+def test_a_class_that_its_answers_do_not_follow_stands_still_and_leaves_others_their_images():
+    z, now = made_beside_a_bar()
+    found = reread(z, now)
+    torch.testing.assert_close(found.centres[0], z[121:].mean(0))
+    assert (found.assignment[:101] == 1).float().mean() > 0.8
+    assert found.assignment[101:].tolist() == [2] * 20 + [0] * 3
+
+
+def test_a_class_that_labelled_images_hold_too_may_go_where_answers_do_not_follow():
+    z, now = made_beside_a_bar()
+    known = KnownPoints(z[121:].mean(0, keepdim=True), torch.tensor([0]), torch.tensor([1]))
+    found = reread(z, now._replace(known=known))
+    assert (found.assignment[:101] == 1).float().mean() < 0.6
+    assert find_astray(z, now, found.centres).tolist() == [True, False, False]
+    assert not find_astray(z, now._replace(known=known), found.centres).any()
+
+
+def test_half_of_its_answers_are_enough_for_a_class_to_go_where_it_likes():
+    z, labels = heaps()
+    for wrong, astray in ((0, False), (2, False), (3, True)):
+        told = labels.clone()
+        told[12 : 12 + wrong] = 0
+        now = present(told, vouched=[0, 1, 12, 13, 14][: 2 + wrong])
+        assert find_astray(z, now, PLACES).tolist() == [astray, False, False, False]
 
 
 def test_what_is_held_counts_known_images_and_vouched_ones():

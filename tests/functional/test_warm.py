@@ -16,7 +16,10 @@ HELD = ClassSums(
 FREE = torch.zeros(60, 4, dtype=torch.bool)
 
 
-def naive_warm_kmeans(x, centres, held, apart):
+STILL = torch.tensor([False, True, False, True])
+
+
+def naive_warm_kmeans(x, centres, held, apart, still):
     centres, before = [c.clone() for c in centres], None
     while True:
         assigned = []
@@ -31,7 +34,7 @@ def naive_warm_kmeans(x, centres, held, apart):
         for k in range(len(centres)):
             mine = [point for point, a in zip(x, assigned, strict=True) if a == k]
             number = len(mine) + held.counts[k].item()
-            if number:
+            if number and not still[k]:
                 centres[k] = (sum(mine, torch.zeros_like(centres[k])) + held.sums[k]) / number
 
 
@@ -43,10 +46,11 @@ def some_apart():
 
 @pytest.mark.parametrize("held", [NOTHING, HELD])
 @pytest.mark.parametrize("apart", [FREE, some_apart()])
+@pytest.mark.parametrize("still", [None, STILL])
 @pytest.mark.parametrize("chunk", [8, 2**22])
-def test_it_is_the_obvious_loop(held, apart, chunk):
-    found = warm_kmeans(FOG, CENTRES, held, apart, chunk=chunk)
-    centres, assignment = naive_warm_kmeans(FOG, CENTRES, held, apart)
+def test_it_is_the_obvious_loop(held, apart, still, chunk):
+    found = warm_kmeans(FOG, CENTRES, held, apart, still, chunk=chunk)
+    centres, assignment = naive_warm_kmeans(FOG, CENTRES, held, apart, [False] * 4 if still is None else still)
     assert torch.equal(found.assignment, assignment)
     torch.testing.assert_close(found.centres, centres)
 

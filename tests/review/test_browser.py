@@ -26,10 +26,13 @@ from newfound.data.decoding import configure_pillow
 from newfound.discovery.journal import read_edits
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
+from newfound.functional.calibration import Logistic
 from newfound.review import places
 from newfound.review.desk import Desk
 from newfound.review.serve import HERE, configure, guarded, listen
 from tests.data.pictures import write_doodles
+from tests.discovery.made import CALIBRATION
+from tests.review.made import write_run
 
 HOSTILE = "<img src=x onerror=\"document.title='bad'\"> <b>&amp; 海星"
 TOKEN = "a-token-of-the-test"
@@ -427,6 +430,43 @@ def test_unsure_images_are_accepted_as_guessed_selected_ones_or_those_above_a_cu
     assert now.assignment.tolist() == before.assignment.tolist()
     assert {*now.decided} == {*rows[:2], *above}
     visit.check()
+
+
+def test_what_is_likely_for_a_kind_of_list_stands_first_and_outliers_are_no_guesses_to_accept(browser, tmp_path):
+    folder = write_run(tmp_path, calibration=CALIBRATION._replace(outlier=Logistic(4.0, 3.0)))
+    with serving(folder) as address:
+        visit = Visit(browser, address)
+        page = visit.page
+        shown = page.locator("#class-tools button:visible")
+        expected = {
+            "cat": ["Accept all", "Accept above …", "Split …", "Merge …"],
+            "new-2": ["Accept all", "Accept above …", "Merge …", "Split …"],
+            "unsure": ["Accept as guessed", "Accept above …"],
+            "outlier": ["New class from this", "More like this", "Set aside", "Accept as guessed"],
+        }
+        for name in ("cat", "new-2", "unsure", "outlier", "cat", "outlier"):
+            visit.open(name)
+            expect(shown).to_have_text(expected[name])
+            expect(page.locator("#class-tools .main:visible")).to_have_text(expected[name][:1])
+        visit.key("g", "Space", "Shift+ArrowRight")
+        expect(shown).to_have_text(["New class from these", "More like these", "Set aside", "Accept as guessed"])
+        beside = page.locator("#selection button[data-action]:visible")
+        expect(beside).to_have_text(["Move to …", "Cut here", "✕"])  # nothing stands there twice
+        rows = visit.tiles()[:2]
+        page.locator("#class-tools .main").click()
+        page.keyboard.type("sea pen")
+        visit.key("Enter")
+        visit.says("2 images are now “sea pen”")
+        edit = read_edits(folder)[-1]
+        assert (edit.action, sorted(edit.rows)) == ("move", sorted(rows))
+        expect(page.locator("#title")).to_have_text("outlier")
+        page.locator("#class-tools [data-action=setAside]").focus()
+        visit.key("Enter")
+        visit.says("1 image set aside")
+        expect(page.locator("#class-tools [data-action=setAside]")).to_be_focused()
+        visit.open("set aside")
+        expect(shown).to_have_count(0)
+        visit.check()
 
 
 def test_labelled_images_stand_beside_known_classes_and_beside_new_ones_those_of_the_nearest(browser, address, folder):

@@ -137,9 +137,10 @@ def weigh(lesson: Lesson, looked: Iterable[int]) -> dict[str, Any]:
         "changed": int((after != now)[free].sum()),
     }
     by_name, by_match = name_kinds(told.classes, found.truth), metrics.matching(truth, now)
-    for names, when in ((by_name, ("before", "after")), (by_match, ("matched before", "matched after"))):
-        for some, key in zip((now, after), when, strict=True):
-            row[key] = round(metrics.right(truth, some, names)[free].double().mean().item(), 4)
+    for some, when in ((now, "before"), (after, "after")):
+        measures = {"": by_name, "matched ": by_match, "rematched ": metrics.matching(truth, some)}
+        for measure, names in measures.items():
+            row[measure + when] = round(metrics.right(truth, some, names)[free].double().mean().item(), 4)
     return row
 
 
@@ -164,7 +165,8 @@ def add_points(path: Path, points: Sequence[dict[str, Any]]) -> None:
         f"nothing, and to whom calling an image right is worth {CONFIRM} of putting one right",
         "accuracy": "of images that nobody has looked at, by the kind that their class is called by before the run "
         "learns; a class without such a name is matched with the kinds that are left",
-        "matched": "the same where all classes are matched with kinds, whatever they are called",
+        "matched": "the same where all classes are matched with kinds before the run learns, whatever they are called",
+        "rematched": "the same where they are matched before and after, each time anew",
         "command": "newfound benchmark continue",
         "versions": versions(),
     }

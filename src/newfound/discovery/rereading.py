@@ -9,7 +9,7 @@ from torch import Tensor
 
 from newfound.encoders.known import KnownPoints
 from newfound.functional.cluster import ClassSums, Clustering
-from newfound.functional.geometry import means
+from newfound.functional.geometry import means, nearest
 from newfound.functional.shift import mean_shift
 from newfound.functional.warm import warm_kmeans
 
@@ -26,12 +26,35 @@ class Present(NamedTuple):
 def reread(latents: Float[Tensor, "n dim"], present: Present) -> Clustering:
     """The present classes read anew: each begins where its images are, vouched ones and known classes are held.
 
-    The assignment is that of all images, in the order of the present classes, whose numbers so keep their meaning.
+    The assignment is that of all images, in the order of the present classes, whose numbers so keep their meaning. A
+    class that goes where its answers do not follow (`find_astray`) stands still where it began, and all is read again.
     """
     free, held = ~present.vouched, hold(latents, present)
     sums, counts = hold(latents, present._replace(vouched=torch.ones_like(free)))
-    found = warm_kmeans(latents[free], sums / counts.clamp(min=1)[:, None], held, present.apart[free])
+    start, still = sums / counts.clamp(min=1)[:, None], torch.zeros(len(counts), dtype=torch.bool)
+    while True:
+        found = warm_kmeans(latents[free], start, held, present.apart[free], still)
+        astray = find_astray(latents, present, found.centres) & ~still
+        if not astray.any():
+            break
+        still = still | astray
     return found._replace(assignment=present.assignment.masked_scatter(free, found.assignment))
+
+
+def find_astray(
+    latents: Float[Tensor, "n dim"], present: Present, centres: Float[Tensor, "classes dim"]
+) -> Bool[Tensor, " classes"]:
+    """The classes most of whose vouched images lie nearer to another centre. Such a centre has gone where k-means
+    wanted one more, not where people said that the class is: a few images, often its least typical ones, hold it
+    loosely. Known classes are held by more than answers, and do not count.
+    """
+    classes = len(centres)
+    of, own = present.assignment[present.vouched], nearest(latents[present.vouched], centres)
+    said, follow = (torch.bincount(some, minlength=classes) for some in (of, of[own == of]))
+    astray = 2 * follow < said
+    if present.known is not None:
+        astray[: len(present.known.counts)] &= present.known.counts == 0
+    return astray
 
 
 def reread_shifted(latents: Float[Tensor, "n dim"], present: Present, seed: int) -> Clustering:

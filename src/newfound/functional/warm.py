@@ -13,6 +13,7 @@ def warm_kmeans(
     centres: Float[Tensor, "k d"],
     held: ClassSums,
     apart: Bool[Tensor, "n k"],
+    still: Bool[Tensor, " k"] | None = None,
     *,
     iterations: int = 100,
     chunk: int = CHUNK,
@@ -23,14 +24,15 @@ def warm_kmeans(
 
     Points that are held in cluster k are its n_k, and only their sum is needed; x are the others. Cluster k of the
     result is the one that began at centre k, so that numbers keep their meaning. A cluster without any point stays
-    where it began. (Basu et al. 2002, constrained k-means, and Wagstaff et al. 2001, who cannot link.)
+    where it began, and so does one that is to stand `still`, whoever joins it. (Basu et al. 2002, constrained k-means, and Wagstaff et al. 2001, who cannot link.)
     """
     if bool((barred := apart.all(1)).any()):
         raise ValueError(f"point {int(barred.nonzero()[0])} may join none of {len(centres)} clusters: leave it one")
     (assignment, sums, counts), before, steps = _sweep(x, centres, apart, chunk), None, 0
     while steps < iterations and (before is None or not torch.equal(before, assignment)):
         total, size = sums + held.sums, counts + held.counts
-        centres = torch.where(size[:, None] > 0, total / size.clamp(min=1)[:, None], centres)
+        moves = size > 0 if still is None else (size > 0) & ~still
+        centres = torch.where(moves[:, None], total / size.clamp(min=1)[:, None], centres)
         before, steps = assignment, steps + 1
         assignment, sums, counts = _sweep(x, centres, apart, chunk)
     there = held.counts > 0

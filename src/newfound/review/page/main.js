@@ -119,12 +119,7 @@ function header() {
   $("#hint span + span").hidden = !isMixed();
   $("#grid").setAttribute("aria-label", `Images of ${shown}`);
   document.title = `${shown} – newfound review`;
-  for (const button of $("#class-tools").children) {
-    const guesses = isMixed() && button.dataset.action.startsWith("accept") && store.numbers.some((number) => number > 0);
-    button.hidden = !isClass() && !guesses;
-    button.disabled = !guesses && !here?.size;
-  }
-  $("#class-tools .main").textContent = isMixed() ? "Accept as guessed" : store.selection.size ? "Accept selected" : "Accept all";
+  offer(here);
   $("#order option").textContent = isMixed() ? "surest first" : "most typical first";
   $("#order").disabled = store.title !== null;
   $("#selection").hidden = !store.selection.size;
@@ -133,6 +128,38 @@ function header() {
   const away = store.selection.size - inGrid;
   $("#selected").textContent = `${store.selection.size.toLocaleString("en")} selected${away ? ` (${away} elsewhere)` : ""}`;
   $("#selection [data-action=cut]").disabled = !store.rows.length || store.title !== null || (isMixed() && !guessed(store.rows).length);
+}
+
+// What is likely to be done with a class or a list, the likeliest first. Images that are picked, on the map or as more like
+// some, have guesses as unsure ones have.
+const LIKELY = {
+  known: ["accept", "acceptAbove", "split", "merge"],
+  new: ["accept", "acceptAbove", "merge", "split"],
+  unsure: ["accept", "acceptAbove"],
+  outlier: ["newClass", "more", "setAside", "accept"],
+  "set aside": [],
+};
+
+// Show the buttons for what is likely here, in that order; what stands there need not stand beside the selection too.
+function offer(here) {
+  const tools = $("#class-tools");
+  const kind = store.title !== null ? "unsure" : here?.kind ?? "set aside";
+  if (tools.dataset.kind !== kind) {
+    tools.dataset.kind = kind; // only then: a button that is put in again loses the focus
+    tools.prepend(...LIKELY[kind].map((name) => $(`#class-tools [data-action=${name}]`)));
+  }
+  const guesses = store.numbers.some((number) => number > 0);
+  for (const [place, button] of [...tools.children].entries()) {
+    const name = button.dataset.action;
+    button.hidden = !LIKELY[kind].includes(name) || (isMixed() && name.startsWith("accept") && !guesses);
+    button.disabled = !store.rows.length;
+    button.classList.toggle("main", place === 0);
+  }
+  for (const button of $("#selection").querySelectorAll("[data-action]")) button.hidden = LIKELY[kind].includes(button.dataset.action);
+  const some = store.selection.size;
+  $("#class-tools [data-action=accept]").textContent = isMixed() ? "Accept as guessed" : some ? "Accept selected" : "Accept all";
+  $("#class-tools [data-action=newClass]").textContent = `New class from ${some > 1 ? "these" : "this"}`;
+  $("#class-tools [data-action=more]").textContent = `More like ${some > 1 ? "these" : "this"}`;
 }
 
 const WORDS = {
