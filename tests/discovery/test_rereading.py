@@ -1,12 +1,17 @@
 """Present classes read anew: what is vouched for stays, what must not join is apart, centres are what they say."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from newfound.discovery.rereading import Present, find_astray, hold, reread, reread_shifted
+from newfound.discovery import settings
+from newfound.discovery.reading import read_by
+from newfound.discovery.rereading import Present, find_astray, hold, reread, reread_by
 from newfound.encoders.known import KnownPoints
 from newfound.functional.geometry import means
 from newfound.types import generator
+from tests.functional.test_discriminant import stretched
 
 PLACES = torch.nn.functional.normalize(torch.eye(4)[:, :4] + 0.2, dim=1)
 
@@ -29,7 +34,7 @@ def present(assignment, vouched=(), apart=(), known=None):
     return Present(assignment, held, barred, known)
 
 
-READINGS = {"k-means": reread, "mean shift": lambda z, now: reread_shifted(z, now, 0)}
+READINGS = {by: partial(lambda by, z, now: reread_by(by, z, now, 0), by) for by in settings.READINGS}
 
 
 @pytest.mark.parametrize("by", READINGS)
@@ -51,6 +56,15 @@ def test_classes_that_nobody_touched_are_found_again_under_their_places(by):
     found = READINGS[by](z, present(order[labels]))
     assert (found.assignment == order[labels]).float().mean() > 0.9
     torch.testing.assert_close(found.centres, means(z, found.assignment, 4)[0])
+
+
+def test_what_was_read_along_discriminants_and_nobody_touched_is_read_so_again_and_not_by_k_means():
+    z, _ = stretched(strong=5.0, apart=1.6)
+    first = read_by(settings.DISCRIMINANT, z, 5, None, 0).assignment
+    now = Present(first, torch.zeros(len(z), dtype=torch.bool), torch.zeros(len(z), 5, dtype=torch.bool), None)
+    again, plain = (reread_by(by, z, now, 0).assignment for by in (settings.DISCRIMINANT, settings.KMEANS))
+    assert (again == first).float().mean() > 0.98
+    assert (plain == first).float().mean() < 0.95
 
 
 def test_a_few_vouched_images_take_those_like_them_out_of_a_class_that_held_both():
@@ -120,7 +134,7 @@ def test_a_known_class_without_images_here_stays_where_its_images_were():
 
 def test_after_mean_shift_centres_are_means_of_what_lay_there_before():
     z, labels = heaps()
-    found = reread_shifted(z, present(labels, known=KNOWN), 0)
+    found = READINGS[settings.SHIFT](z, present(labels, known=KNOWN))
     ours, numbers = means(z, found.assignment, 4)
     torch.testing.assert_close(found.centres[2:], ours[2:])
     torch.testing.assert_close(found.centres[0], (30 * PLACES[0] + numbers[0] * ours[0]) / (30 + numbers[0]))

@@ -52,6 +52,19 @@ def test_a_round_is_the_loop_over_points_and_clusters(k, held, shrink):
     assert torch.equal(found, naive_step(z, start, k, held, shrink))
 
 
+def test_points_join_no_cluster_that_they_are_to_be_apart_from_and_stay_where_none_is_left():
+    z, truth = stretched()
+    apart = torch.zeros(len(z), 5, dtype=torch.bool)
+    apart[torch.arange(10), truth[:10]] = True
+    apart[20] = True
+    start = half_wrong(truth)
+    start[:10] = (truth[:10] + 1) % 5
+    found = discriminant_kmeans(z, start, 5, apart=apart)
+    assert not (found[:10] == truth[:10]).any()
+    assert found[20] == start[20]
+    assert accuracy(truth[21:], found[21:]) > 0.9
+
+
 def half_wrong(truth):
     """Classes of which two in five were drawn by lot."""
     random = generator("half wrong")

@@ -30,8 +30,8 @@ from newfound.discovery.find import (
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.outliers import measure_fit
 from newfound.discovery.rehearsal import choose_way
-from newfound.discovery.rereading import Present, reread, reread_shifted
-from newfound.discovery.settings import SHIFT, Run
+from newfound.discovery.rereading import Present, reread_by
+from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, embed, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.functional.geometry import nearest
@@ -207,7 +207,7 @@ def read_anew(lesson: Lesson, learnt: Learnt) -> tuple[list[int], Clusters]:
     assignment = torch.tensor([place[number] for number in now.assignment[kept].tolist()])
     present = Present(assignment, lesson.answers.vouched[kept], lesson.answers.bar(numbers)[kept], known)
     z = compare(learnt.features, unit)
-    read = reread_shifted(z[kept], present, seed) if lesson.run.read_by == SHIFT else reread(z[kept], present)
+    read = reread_by(lesson.run.read_by, z[kept], present, seed)
     sizes = torch.bincount(read.assignment, minlength=len(numbers)) + (0 if known is None else known.counts)
     everywhere = nearest(z, read.centres).index_copy(0, kept, read.assignment)  # what was set aside lies somewhere too
     return numbers, Clusters(everywhere, read.centres, sizes, unit)

@@ -7,8 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from newfound.discovery.settings import DISCRIMINANT, SHIFT
 from newfound.encoders.known import KnownPoints
 from newfound.functional.cluster import ClassSums, Clustering
+from newfound.functional.discriminant import discriminant_kmeans
 from newfound.functional.geometry import means, nearest
 from newfound.functional.shift import mean_shift
 from newfound.functional.warm import warm_kmeans
@@ -65,11 +67,42 @@ def reread_shifted(latents: Float[Tensor, "n dim"], present: Present, seed: int)
     points = latents[:0] if known is None else known.points
     moved = mean_shift(torch.cat([points, latents]), seed=seed)
     shifted = known and known._replace(points=moved[: len(points)])
-    found = reread(moved[len(points) :], present._replace(known=shifted))
+    return _centre(reread(moved[len(points) :], present._replace(known=shifted)), latents, present)
+
+
+def reread_discriminant(latents: Float[Tensor, "n dim"], present: Present, seed: int) -> Clustering:
+    """The same along the discriminants of its own clusters, which those after mean shift begin (`read_discriminant`).
+
+    Vouched images and points of known classes stay in theirs.
+    """
+    found, known, free = reread_shifted(latents, present, seed), present.known, ~present.vouched
+    points, labels = (latents[:0], found.assignment[:0]) if known is None else (known.points, known.labels)
+    held = torch.cat([points, latents[present.vouched]])
+    of = torch.cat([labels, found.assignment[present.vouched]])
+    moved = discriminant_kmeans(
+        torch.cat([held, latents[free]]),
+        torch.cat([of, found.assignment[free]]),
+        len(found.centres),
+        len(held),
+        present.apart[free],
+    )[len(held) :]
+    return _centre(found._replace(assignment=found.assignment.masked_scatter(free, moved)), latents, present)
+
+
+def reread_by(reading: str, latents: Float[Tensor, "n dim"], present: Present, seed: int) -> Clustering:
+    """The present classes read anew as one of `READINGS` finds them."""
+    if reading == SHIFT:
+        return reread_shifted(latents, present, seed)
+    if reading == DISCRIMINANT:
+        return reread_discriminant(latents, present, seed)
+    return reread(latents, present)
+
+
+def _centre(found: Clustering, latents: Float[Tensor, "n dim"], present: Present) -> Clustering:
+    """With centres at the means of what was assigned to each, as it lies in latents; an empty one's stays."""
     everything = present._replace(assignment=found.assignment, vouched=torch.ones_like(present.vouched))
     sums, counts = hold(latents, everything)
-    centres = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], found.centres)
-    return found._replace(centres=centres)
+    return found._replace(centres=torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], found.centres))
 
 
 def hold(latents: Float[Tensor, "n dim"], present: Present) -> ClassSums:

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from newfound.functional.axes import axes, moments
@@ -33,6 +33,7 @@ def discriminant_kmeans(
     assignment: Int[Tensor, " n"],
     k: int,
     held: int = 0,
+    apart: Bool[Tensor, "free k"] | None = None,
     *,
     rounds: int = ROUNDS,
     shrink: float = SHRINK,
@@ -42,12 +43,16 @@ def discriminant_kmeans(
         a_i ← argmin_k ‖y_i − mean {y_j : a_j = k}‖,   y = discriminants(z, a)
 
     (LDA-Km: Ding & Li 2007, with a step of Lloyd's for each turn of the axes.) The first `held` points stay where they
-    are. A cluster that loses all of its points stays empty.
+    are; each of the others joins no cluster that it is to be `apart` from. A cluster that loses all of its points stays
+    empty, and a point that may join none of those that are left stays where it is.
     """
     for _ in range(rounds):
         y = discriminants(z, assignment, k, shrink)
         centres, sizes = means(y, assignment, k)
-        nearest = torch.cdist(y[held:], centres).masked_fill_(sizes == 0, torch.inf).argmin(1)
+        away = torch.cdist(y[held:], centres).masked_fill_(sizes == 0, torch.inf)
+        if apart is not None:
+            away.masked_fill_(apart, torch.inf)
+        nearest = torch.where(away.isinf().all(1), assignment[held:], away.argmin(1))
         if torch.equal(nearest, assignment[held:]):
             break
         assignment = torch.cat([assignment[:held], nearest])

@@ -24,7 +24,8 @@ def warm_kmeans(
 
     Points that are held in cluster k are its n_k, and only their sum is needed; x are the others. Cluster k of the
     result is the one that began at centre k, so that numbers keep their meaning. A cluster without any point stays
-    where it began, and so does one that is to stand `still`, whoever joins it. (Basu et al. 2002, constrained k-means, and Wagstaff et al. 2001, who cannot link.)
+    where it began, and so does one that is to stand `still`, whoever joins it. (Basu et al. 2002, constrained k-means,
+    and Wagstaff et al. 2001, who cannot link.)
     """
     if bool((barred := apart.all(1)).any()):
         raise ValueError(f"point {int(barred.nonzero()[0])} may join none of {len(centres)} clusters: leave it one")
