@@ -45,12 +45,16 @@ ARMS = {
     "chosen": {},
     "confirmed from 64 pixels on": {"ENOUGH": 64},
     "not nudged": {"NUDGE": 0.0},
-    "bounds as before": {"NUDGE": 0.0, "ENOUGH": 64, "WORST": 0.25, "FINE_WORST": 0.35},
+    "of any shape": {"SLACK": float("inf")},
+    "bounds as before": {"NUDGE": 0.0, "ENOUGH": 64, "WORST": 0.25, "FINE_WORST": 0.35, "SLACK": float("inf")},
 }
 MOST = 1500
 """Originals of a part, at most."""
 
-BOUNDS = ["SIDE", "NEIGHBOURS", "FAR", "REACH", "NUDGE", "ALL_OVER", "WORST", "FINE", "ENOUGH", "FINE_WORST", "PLAIN"]
+BOUNDS = (
+    "SIDE", "NEIGHBOURS", "FAR", "REACH", "NUDGE", "ALL_OVER", "WORST", "FINE", "ENOUGH", "FINE_WORST", "SLACK",
+    "PLAIN",
+)  # fmt: skip
 
 PARTS = {"tried": slice(-MOST, None), "reported": slice(MOST)}
 
@@ -140,7 +144,7 @@ def take(pictures, rows):
         for shown, kind in made:
             copies.append(small(shown, duplicates.SIDE))
             fine.append(small(shown, duplicates.FINE))
-            sides.append(min(shown.size))
+            sides.append(sorted(shown.size))
             sources.append((number, same))
             kinds.append(kind)
     return Part(stack(copies), stack(fine), torch.tensor(sides), sources, kinds, names)
@@ -203,7 +207,8 @@ def under(bounds, pictures):
         setattr(duplicates, name, value)
     try:
         pairs = duplicates.find_pairs(pictures.copies)
-        fine = (pictures.sides[pairs] >= duplicates.ENOUGH).all(1)
+        pairs = pairs[duplicates.share_shape(*pictures.sides[pairs].unbind(1))]
+        fine = (pictures.sides[pairs] >= duplicates.ENOUGH).flatten(1).all(1)
         same = ~fine
         same[fine] = duplicates.confirm(*(pictures.fine[pairs[fine, side]] for side in (0, 1)))
         return pairs[same]
