@@ -48,6 +48,31 @@ def test_copies_on_disk_are_the_same_and_other_pictures_are_not(tmp_path, monkey
     assert len(pairs) >= 0.9 * n
 
 
+def test_what_is_one_picture_only_when_squeezed_to_a_square_is_two(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(tmp_path / "cache"))
+    drawings = load_doodles("spare").pixels[::100, 0].numpy()
+    for number, drawing in enumerate(drawings):
+        for name, size in {"tall": (60, 120), "taller": (60, 135), "twice": (120, 240), "turned": (60, 120)}.items():
+            shown = Image.fromarray(drawing).resize(size).convert("RGB")
+            if name == "turned":  # as a camera writes it: the file lies on its side, and says so
+                shown = shown.rotate(90, expand=True)
+            save(tmp_path / name / f"{number:02}.png", shown, exif=turned(name))
+    images = extract_features(list_images(tmp_path, labelled=False), trunk(size=112), device="cpu")
+    n = len(drawings)
+    pairs = set(map(tuple, find_same(images).tolist()))
+    assert not any({one // n, other // n} & {1} for one, other in pairs)  # the taller ones
+    for a, b in ((0, 2), (0, 3), (2, 3)):
+        assert sum((row + a * n, row + b * n) in pairs for row in range(n)) >= 0.9 * n
+
+
+def turned(name):
+    """What a camera says of a picture that lies on its side, or nothing."""
+    said = Image.Exif()
+    if name == "turned":
+        said[0x0112] = 6
+    return said.tobytes()
+
+
 def test_equal_images_are_the_same_though_they_be_plain_and_grey_ones_are_compared_with_coloured():
     plain = arrays(np.full((3, 12, 12), 7, np.uint8))
     assert find_same(plain).tolist() == [[0, 1], [0, 2]]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from newfound.data.datasets import load_doodles
 from newfound.functional import duplicates
-from newfound.functional.duplicates import coarse, confirm, difference, find_pairs, group, show_same
+from newfound.functional.duplicates import coarse, confirm, difference, find_pairs, group, share_shape, show_same
 from newfound.types import generator
 
 DRAWINGS = load_doodles("spare").pixels[::10]
@@ -150,3 +150,21 @@ def test_what_differs_is_what_least_squares_leave_or_a_nudge_at_most():
 def test_nothing_to_confirm_is_nothing_confirmed():
     nothing = torch.zeros(0, 3, 64, 64, dtype=torch.uint8)
     assert confirm(nothing, nothing).shape == (0,)
+
+
+def test_a_picture_keeps_its_shape_at_every_size_to_a_pixel():
+    random = generator("shapes")
+    sides = torch.randint(20, 2000, (300, 2), generator=random).sort(1).values
+    scaled = sides * (0.1 + 3 * torch.rand(300, 1, generator=random))
+    rounded = (scaled + torch.rand(300, 2, generator=random) - 0.5).round().long().clamp(min=1)
+    for one, other in ((sides, rounded), (rounded, sides)):
+        assert share_shape(one, other).all()
+    unknown = torch.zeros_like(sides)
+    assert share_shape(sides, unknown).all()
+
+
+def test_pictures_of_other_shapes_are_not_one_at_two_sizes():
+    tall = torch.tensor([[47, 146], [31, 115], [300, 400], [100, 100]])
+    other = torch.tensor([[54, 139], [32, 110], [300, 300], [90, 95]])
+    assert not share_shape(tall, other).any()
+    assert not share_shape(3 * tall, other).any()

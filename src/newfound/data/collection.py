@@ -44,8 +44,8 @@ class Collection(Protocol):
     def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some channels height width"]:
         """Some at this size, or at their own where that is smaller: near-duplicates are compared by them."""
 
-    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
-        """How many pixels of a side some have; 0 where nobody knows."""
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, "some 2"]:
+        """How many pixels the shorter and the longer side of some have; 0 where nobody knows."""
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some."""

@@ -288,11 +288,17 @@ def draft(file: ImageFile, finer: float) -> float:
 
 def measure_side(file: Path) -> int | None:
     """The shorter side of an image in pixels, from its header; None where it has none that can be read."""
+    sides = measure_sides(file)
+    return None if sides is None else sides[0]
+
+
+def measure_sides(file: Path) -> tuple[int, int] | None:
+    """The shorter and the longer side, however the image is turned."""
     try:
         with configure_pillow(), open_image(file) as image:
-            side = min(image.size)
+            sides = min(image.size), max(image.size)
             weigh(image, draft(image, 8))
-            return side
+            return sides
     except Exception:  # as in `attempt`: the reason is given when the image itself is read
         return None
 

@@ -5,7 +5,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from newfound.data.collection import Collection
-from newfound.functional.duplicates import ENOUGH, FINE, SIDE, confirm, find_pairs
+from newfound.functional.duplicates import ENOUGH, FINE, SIDE, confirm, find_pairs, share_shape
 
 Copies = UInt8[Tensor, "_ _ _ _"]
 
@@ -25,9 +25,14 @@ def find_same(images: Collection, others: Collection | None = None) -> Int[Tenso
 
 
 def _confirm(pairs: Int[Tensor, "pairs 2"], images: Collection, others: Collection) -> Int[Tensor, "left 2"]:
-    """The pairs that are the same at a finer size too; what has no more pixels than were compared is taken as it is."""
+    """The pairs of one shape that are the same at a finer size too; what has no more pixels than were compared is taken
+    as it is.
+    """
     (rows, a), (there, b) = (column.unique(return_inverse=True) for column in pairs.T)
-    fine = (images.sides(rows)[a] >= ENOUGH) & (others.sides(there)[b] >= ENOUGH)
+    mine, theirs = images.sides(rows)[a], others.sides(there)[b]
+    shaped = share_shape(mine, theirs)
+    pairs, a, b = pairs[shaped], a[shaped], b[shaped]
+    fine = (torch.minimum(mine, theirs)[shaped] >= ENOUGH).all(1)
     if not fine.any():
         return pairs
     left, right = _match(images.small_copies(rows, FINE), others.small_copies(there, FINE))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from newfound import files
 from newfound.data.batches import Dataset
-from newfound.data.decoding import THUMBNAIL, decode_all, measure_side
+from newfound.data.decoding import THUMBNAIL, decode_all, measure_sides
 from newfound.data.listing import Listing
 from newfound.errors import counted
 
@@ -99,11 +99,13 @@ class FeatureImages:
         """Read anew; grey, which is nobody's duplicate, where a file has vanished meanwhile."""
         return self._read(rows, side)
 
-    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
-        """The shorter ones of their files, or of the boxes in them."""
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, "some 2"]:
+        """Those of their files, or of the boxes in them."""
         some = self.listing.pick(rows)
-        sides = [min(box[2:]) if box else measure_side(file) for file, box in zip(some.files, some.boxes, strict=True)]
-        return torch.tensor([int(side or 0) for side in sides], dtype=torch.long)
+        sides = [
+            sorted(box[2:]) if box else measure_sides(file) for file, box in zip(some.files, some.boxes, strict=True)
+        ]
+        return torch.tensor([[*map(int, each or (0, 0))] for each in sides], dtype=torch.long).reshape(-1, 2)
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some, read anew; grey where a file has vanished meanwhile."""

@@ -77,9 +77,9 @@ class Images:
         some = [F.adaptive_avg_pool2d(self.pixels[part].float(), side).round().byte() for part in rows.split(1024)]
         return torch.cat(some) if some else self.pixels[rows]
 
-    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+    def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, "some 2"]:
         """Those of the pixels in memory."""
-        return torch.full_like(rows, self.pixels.shape[-1])
+        return torch.tensor(sorted(self.pixels.shape[-2:])).expand(len(rows), 2)
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Copies of some: of their files, where there are any, no larger than these typically are; else as they are."""

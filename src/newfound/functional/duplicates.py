@@ -32,6 +32,9 @@ ALL_OVER, WORST = 0.07, 0.2
 FINE_WORST = 0.12
 """The latter for copies of `FINE` pixels, in which 4 × 4 are less of the picture."""
 
+SLACK = 1.0
+"""By how many pixels of the smaller picture each side may differ from that of the larger one, scaled to its size."""
+
 PLAIN = 4.0
 """Grey levels: copies of so little contrast show nothing to tell them by, and none is called another's duplicate."""
 
@@ -159,6 +162,18 @@ def confirm(
         if len(a)
     ]
     return torch.cat(same) if same else torch.zeros(0, dtype=torch.bool)
+
+
+def share_shape(sides: Int[Tensor, "n 2"], others: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+    """Whether each picture and the one beside it, of such sides, may be one at two sizes: copies are squeezed to a
+    square, and a j would be a J.
+
+        |a b′ − a′ b| ≤ SLACK · max(a + a′, b + b′),   a and a′, b and b′ the shorter and the longer side of the two
+
+    So much comes of rounding each side of the smaller to whole pixels and dropping one. Unknown sides (0) may be any.
+    """
+    apart = (sides[:, 0] * others[:, 1] - sides[:, 1] * others[:, 0]).abs()
+    return apart <= SLACK * torch.maximum(sides.sum(1), others.sum(1))
 
 
 def _overlap(x: Float[Tensor, "n c h w"], down: int, across: int) -> Float[Tensor, "n c H W"]:
