@@ -27,7 +27,7 @@ from newfound.discovery.rehearsal import (
     settle,
 )
 from newfound.discovery.settings import DISCRIMINANT, KMEANS, MIDDLE, NO, SHIFT, WHOLE, YES, Run, StageOne
-from newfound.encoders.choose import choose_encoder
+from newfound.encoders.choose import choose_encoder, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
 from newfound.encoders.statistics import fit_statistics
@@ -53,6 +53,7 @@ def encoder():
 def quick(monkeypatch):
     """Fewer hidings, none of them trained on."""
     monkeypatch.setattr(rehearsal, "HIDINGS", 3)
+    monkeypatch.setattr(eyes, "HIDINGS", 3)
     monkeypatch.setattr(rehearsal, "REPORTED", 2)
     monkeypatch.setattr(rehearsal, "COUNTED", 2)
     monkeypatch.setattr(rehearsal, "DEAR", 0)
@@ -527,16 +528,13 @@ def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_pat
             save(tmp_path / file.relative_to(place), Image.open(file).resize((84, 56)))
     asked = {"unlabelled": tmp_path / "new", "classes": 3, "run": Run(device="cpu", method="kmeans")}
     model = pretrain(tmp_path / "known", output=tmp_path / "model", stage=STAGE)
-    single = discover(known=tmp_path / "known", stage=STAGE, **asked)
-    double = discover(model=tmp_path / "model", output=tmp_path / "run", **asked)
-    assert model.rehearsal == single.found.model.rehearsal == double.found.model.rehearsal
+    found = discover(model=tmp_path / "model", output=tmp_path / "run", **asked)
     assert {trial.way.backbone for trial in model.rehearsal.eyes} == {LITE, f"{LITE} on whole pictures"}
-    whole = model.pretrained.backbone.whole
-    kept = Model.from_pretrained(tmp_path / "run" / "model").pretrained.backbone
-    assert single.found.model.pretrained.backbone.whole == kept.whole == whole
-    other = MIDDLE if whole else WHOLE
-    forced = pretrain(tmp_path / "known", output=tmp_path / "forced", stage=replace(STAGE, framing=other))
-    assert not forced.rehearsal.eyes
-    assert Model.from_pretrained(tmp_path / "forced").pretrained.backbone.whole != whole
+    assert found.found.model.rehearsal == model.rehearsal
+    kept, whole = Model.from_pretrained(tmp_path / "run" / "model"), model.pretrained.backbone.whole
+    assert encoder_of(kept).name == encoder_of(model).name == f"{LITE}{' on whole pictures' if whole else ''}"
+    other = replace(STAGE, framing=MIDDLE if whole else WHOLE, rehearse=NO)
+    pretrain(tmp_path / "known", output=tmp_path / "other", stage=other)
+    assert Model.from_pretrained(tmp_path / "other").pretrained.backbone.whole != whole
     with pytest.raises(InputError, match="so --framing would change nothing"):
         discover(model=tmp_path / "model", stage=StageOne(framing=WHOLE), **asked)
