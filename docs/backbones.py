@@ -3,20 +3,23 @@
     apt install tuxpaint-stamps-default
     python docs/backbones.py CIFAR                              what is not in the results yet
     python docs/backbones.py CIFAR --anew                       all of it
+    python docs/backbones.py CIFAR --again                      the rehearsal alone: what each finds stays
 
 Stamps; drawings as files of 28, 48, 64 and 128 pixels; CIFAR-10 and CIFAR-100 as files of 32 pixels. Half of the
 classes are known, by half of their images; the others of these and the other classes are unlabelled, their number
 given. Each backbone is made to look by itself (`--backbone`): on a pretrained one's features nothing is trained
 (`--method kmeans`), our own network learns as by default. Accuracy is that of the unlabelled images by one assignment
 (GCD); beside it stands that of the new classes' images. Then the rehearsal says which it would have taken: it sees
-the labelled images alone. Writes results/backbones.json a row at a time and prints the table. Nothing was chosen on
-these splits; EfficientNet was taught on ImageNet, whose classes overlap CIFAR's.
+the labelled images alone. All see middle squares (`--framing middle`), for the question is which network. Writes
+results/backbones.json a row at a time and prints the table. Nothing was chosen on these splits; EfficientNet was taught
+on ImageNet, whose classes overlap CIFAR's.
 """
 
 import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +33,15 @@ from newfound.data.datasets import load_doodles
 from newfound.data.listing import list_images
 from newfound.discovery.eyes import choose_eyes, rival_names
 from newfound.discovery.facts import versions
-from newfound.discovery.settings import AUTO, NO, Run, StageOne
+from newfound.discovery.settings import AUTO, MIDDLE, NO, Run, StageOne
 from newfound.encoders import choose_encoder
 from newfound.networks.resnet import OWN
 
 EACH, MORE, DRAWN = 20, 40, 16
 """Images of a class, of CIFAR-10's ten, and kinds of drawings in a collection."""
+
+STAGE = StageOne(framing=MIDDLE)
+"""What every backbone sees."""
 
 NEAR = 0.02
 """Backbones whose accuracies lie no farther apart are alike good: of some 300 images this is less than the noise."""
@@ -85,32 +91,32 @@ COLLECTIONS: dict[tuple[str, int], Callable[[Path, Path], Kinds]] = {
 
 def measure(pile: Pile, kinds: int, seed: int) -> dict[str, object]:
     """What every backbone finds, and which the rehearsal takes."""
-    labelled, stage = list_images(pile.known, labelled=True), StageOne()
-    unseen = choose_encoder(stage, None, [labelled], labelled=True, device="cpu")
+    labelled = list_images(pile.known, labelled=True)
+    unseen = choose_encoder(STAGE, None, [labelled], labelled=True, device="cpu")
     found: dict[str, object] = {}
-    for name in rival_names(unseen, stage):
+    for name in rival_names(unseen, STAGE):
         run = discover(
             known=pile.known,
             unlabelled=pile.unlabelled,
             classes=kinds - len(labelled.classes),
             run=Run(method=AUTO if name == OWN else "kmeans", seed=seed, device="cpu"),
-            stage=StageOne(backbone=name, rehearse=NO),
+            stage=replace(STAGE, backbone=name, rehearse=NO),
             truth=True,
         )
         assert run.scores is not None
         found[name] = [round(run.scores[part], 4) for part in ("accuracy", "novel accuracy")]
-    eyes = choose_eyes(unseen, stage, labelled, seed, "cpu")
+    about = {"known": len(labelled.classes), "kinds": kinds, "labelled": len(labelled), "found": found}
+    return about | rehearse(pile, seed)
+
+
+def rehearse(pile: Pile, seed: int) -> dict[str, object]:
+    """Which one the rehearsal takes."""
+    labelled = list_images(pile.known, labelled=True)
+    unseen = choose_encoder(STAGE, None, [labelled], labelled=True, device="cpu")
+    eyes = choose_eyes(unseen, STAGE, labelled, seed, "cpu")
     assert eyes.rehearsal is not None
     rehearsed = {trial.way.describe(): round(trial.mean, 4) for trial in eyes.rehearsal.eyes}
-    return {
-        "known": len(labelled.classes),
-        "kinds": kinds,
-        "labelled": len(labelled),
-        "found": found,
-        "unseen": unseen.name,
-        "taken": eyes.encoder.name,
-        "rehearsed": rehearsed,
-    }
+    return {"unseen": unseen.name, "taken": eyes.encoder.name, "rehearsed": rehearsed}
 
 
 def main() -> None:
@@ -119,6 +125,7 @@ def main() -> None:
     words.add_argument("cifar", type=Path)
     words.add_argument("--sets", nargs="+", choices=[*dict.fromkeys(name for name, _ in COLLECTIONS)])
     words.add_argument("--anew", action="store_true")
+    words.add_argument("--again", action="store_true")
     words.add_argument("--output", type=Path, default=Path("results/backbones.json"))
     asked = words.parse_args()
     kept = asked.output.is_file() and not asked.anew
@@ -129,13 +136,14 @@ def main() -> None:
         "versions": versions(),
     }
     for (name, seed), make in COLLECTIONS.items():
-        there = any((row["set"], row["seed"]) == (name, seed) for row in rows)
-        if there or name not in (asked.sets or (name,)):
+        there = next((row for row in rows if (row["set"], row["seed"]) == (name, seed)), None)
+        if (there and not asked.again) or name not in (asked.sets or (name,)):
             continue
         with tempfile.TemporaryDirectory() as place:
             kinds = make(asked.cifar, Path(place))
-            row = measure(deal(kinds, lambda number: number % 2 == 0, seed, Path(place)), len(kinds), seed)
-        rows.append({"set": name, "seed": seed} | row)
+            pile = deal(kinds, lambda number: number % 2 == 0, seed, Path(place))
+            row = there | rehearse(pile, seed) if there else measure(pile, len(kinds), seed)
+        rows = [row for row in rows if row is not there] + [{"set": name, "seed": seed} | row]
         print(rows[-1], flush=True)
         rows.sort(key=lambda row: [*COLLECTIONS].index((row["set"], row["seed"])))
         files.write(asked.output, json.dumps({"setting": setting, "rows": rows}, indent=1, ensure_ascii=False) + "\n")

@@ -3,14 +3,15 @@
     apt install openclipart-png tuxpaint-stamps-default dataset-fashion-mnist
     python docs/candidates.py CIFAR                             what is not in the results yet
     python docs/candidates.py CIFAR --choices 20                more choices of the known classes
+    python docs/candidates.py CIFAR --again                     the rehearsals alone: what a way found stays
 
 The sets of docs/counting.py that are small. Half of the classes are known, by half of their images; the others of
 these and the other classes are unlabelled, their number given. With the first choices of the known classes every way
 is run; with the others the plainest, which is k-means on the latents that training would start from, and the one that
 was taken. On the clip art and Fashion-MNIST, by which nothing is ever chosen, every backbone looks, and the rehearsal
-chooses that too; on the others EfficientNet-lite0 does. Accuracy is that of all unlabelled images by one assignment
-(GCD). Images are looked at once a set, and nothing is drawn or written of a run, else all is done as `discover` does
-it. Writes results/candidates.json a row at a time and prints the table.
+chooses that too; on the others EfficientNet-lite0 does. All see middle squares (`--framing middle`). Accuracy is that
+of all unlabelled images by one assignment (GCD). Images are looked at once a set, and nothing is drawn or written of a
+run, else all is done as `discover` does it. Writes results/candidates.json a row at a time and prints the table.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -36,7 +37,7 @@ from newfound.discovery.eyes import SEEN, choose_eyes
 from newfound.discovery.facts import versions
 from newfound.discovery.find import place_images, plan_training, read_clusters, state_problem
 from newfound.discovery.rehearsal import choose_way, plain_way, rehearse
-from newfound.discovery.settings import NO, Run, StageOne
+from newfound.discovery.settings import MIDDLE, NO, Run, StageOne
 from newfound.encoders import choose_encoder
 from newfound.encoders.extraction import extract_features
 from newfound.encoders.features import FeatureEncoder
@@ -109,17 +110,18 @@ def run_all(side: Side, encoder: FeatureEncoder, ways: list[Way], seed: int) -> 
             yield way, gcd_accuracy(side.truth, found.assignment, len(model.classes)).all
 
 
-def measure(side: Side, encoder: FeatureEncoder, choice: int) -> dict[str, object]:
-    """What each way of a backbone finds, and which one the rehearsal takes."""
+def measure(side: Side, encoder: FeatureEncoder, choice: int, there: dict[str, float]) -> dict[str, object]:
+    """What each way of a backbone finds, those that are there as they are, and which one the rehearsal takes."""
     rehearsal = rehearse(side.labelled, encoder, choice)
     taken, plain = choose_way(rehearsal, encoder, Run()), plain_way(encoder.name)
     tried = [trial.way for trial in rehearsal.trials] if choice < ALL else []
-    found = run_all(side, encoder, [*dict.fromkeys([plain, taken, *tried])], choice)
+    ways = [way for way in dict.fromkeys([plain, taken, *tried]) if way.describe() not in there]
+    found = run_all(side, encoder, ways, choice) if ways else ()
     return {
         "backbone": encoder.name,
         "taken": taken.describe(),
         "plain": plain.describe(),
-        "found": {way.describe(): round(right, 4) for way, right in found},
+        "found": there | {way.describe(): round(right, 4) for way, right in found},
     }
 
 
@@ -146,12 +148,13 @@ def learn(side: Side, choice: int) -> dict[str, object]:
     return {"backbone": OWN, "taken": way, "plain": way, "found": {way: round(found.scores["accuracy"], 4)}}
 
 
-def make(name: str, listing: Listing, choice: int) -> dict[str, object]:
-    """One choice of a set as a row."""
+def make(name: str, listing: Listing, choice: int, before: dict[str, Any] | None) -> dict[str, object]:
+    """One choice of a set as a row; `before` it was this."""
     several = SEEN if name in FRESH and choice < ALL else (LITE,)
     encoders = {backbone: FeatureEncoder(trunk(backbone), "cpu") for backbone in several}
     sides = {one: deal(extract_features(listing, encoders[one].backbone, device="cpu"), choice) for one in several}
-    by = [measure(sides[one], encoders[one], choice) for one in several]
+    there = {} if before is None else {by["backbone"]: by["found"] for by in before["by"]}
+    by = [measure(sides[one], encoders[one], choice, there.get(one, {})) for one in several]
     eyes = look(sides[LITE].labelled.listing, choice) if len(several) > 1 else LITE
     by += [learn(sides[LITE], choice)] if eyes == OWN else []
     return {"set": name, "choice": choice, "unit k-means": start(sides[LITE], choice), "eyes": eyes, "by": by}
@@ -159,7 +162,7 @@ def make(name: str, listing: Listing, choice: int) -> dict[str, object]:
 
 def look(labelled: Listing, choice: int) -> str:
     """The backbone that a rehearsal takes."""
-    stage = StageOne()
+    stage = StageOne(framing=MIDDLE)
     unseen = choose_encoder(stage, None, [labelled], labelled=True, device="cpu")
     return choose_eyes(unseen, stage, labelled, choice, "cpu").encoder.name
 
@@ -177,6 +180,7 @@ def main() -> None:
     words.add_argument("cifar", type=Path)
     words.add_argument("--sets", nargs="+", choices=NAMES, default=NAMES)
     words.add_argument("--choices", type=int, default=ALL)
+    words.add_argument("--again", action="store_true")
     words.add_argument("--output", type=Path, default=Path("results/candidates.json"))
     asked = words.parse_args()
     rows = json.loads(asked.output.read_text(encoding="utf-8"))["rows"] if asked.output.is_file() else []
@@ -186,12 +190,13 @@ def main() -> None:
         "versions": versions(),
     }
     for name in asked.sets:
-        there = {row["choice"] for row in rows if row["set"] == name}
-        missing = [choice for choice in range(asked.choices) if choice not in there]
+        there = {row["choice"]: row for row in rows if row["set"] == name}
+        missing = [choice for choice in range(asked.choices) if asked.again or choice not in there]
         with tempfile.TemporaryDirectory() as place:
             listing = listed(asked.cifar, name, Path(place)) if missing else None
             for choice in missing:
-                rows.append(make(name, listing, choice))
+                before = there.get(choice)
+                rows = [row for row in rows if row is not before] + [make(name, listing, choice, before)]
                 print(rows[-1], flush=True)
                 rows.sort(key=lambda row: (NAMES.index(row["set"]), row["choice"]))
                 lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)

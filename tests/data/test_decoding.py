@@ -17,7 +17,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from scripts import attack
 
 from newfound.data import decoding
-from newfound.data.decoding import Box, Budget, decode, decode_all, measure_side
+from newfound.data.decoding import Box, Budget, decode, decode_all, measure_side, measure_sides
 from newfound.errors import InputError
 from tests.data.pictures import picture, save
 
@@ -40,6 +40,34 @@ def test_the_middle_square_of_a_tall_picture_is_kept_and_scaled(tmp_path):
 def test_a_picture_of_the_right_size_comes_back_pixel_for_pixel(tmp_path):
     image = picture(3, 16, 16)
     assert (decode(save(tmp_path / "same.png", image).read_bytes(), 16) == np.asarray(image)).all()
+
+
+@pytest.mark.parametrize(("across", "down"), [(40, 20), (20, 40), (33, 20), (60, 5), (24, 24)])
+def test_a_picture_seen_whole_is_padded_with_white(tmp_path, across, down):
+    image = picture(6, across, down)
+    seen = decode(save(tmp_path / "whole.png", image).read_bytes(), 24, whole=True)
+    padded = ImageOps.pad(image, (24, 24), Image.Resampling.BICUBIC, color="white")
+    assert (seen == np.asarray(padded)).all()
+
+
+def test_a_box_seen_whole_is_all_of_it_that_lies_in_the_picture_and_no_more(tmp_path):
+    image = Image.new("RGB", (40, 40), "red")
+    image.paste("green", (20, 10, 40, 20))
+    seen = decode(save(tmp_path / "box.png", image).read_bytes(), 20, Box(20, 10, 99, 10), whole=True)
+    assert (seen[5:15, 2:-2] == (0, 128, 0)).all()
+    assert (seen[[*range(5), *range(15, 20)]] == 255).all()
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_a_large_jpeg_seen_whole_is_turned_upright_and_complete(tmp_path, orientation):
+    upright = picture(7, 60, 80).resize((600, 800), Image.Resampling.BICUBIC)
+    undo = {3: 3, 6: 2, 8: 4}
+    stored = upright.transpose(Image.Transpose(undo[orientation])) if orientation > 1 else upright
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    seen = decode(save(tmp_path / "photo.jpg", stored, exif=exif, quality=95).read_bytes(), 64, whole=True)
+    padded = ImageOps.pad(upright, (64, 64), Image.Resampling.BICUBIC, color="white")
+    assert np.abs(seen - np.asarray(padded, np.int64)).mean() < 5
 
 
 def test_a_large_jpeg_decoded_small_looks_as_if_decoded_whole(tmp_path):
@@ -264,6 +292,7 @@ def test_a_file_that_cannot_be_read_is_skipped_with_its_reason(tmp_path, monkeyp
 @pytest.mark.parametrize("make", [os.mkfifo, dangling, circular, truncated, lambda path: path.touch()])
 def test_the_side_of_a_picture_is_its_shorter_one_and_nobody_waits_for_a_pipe(tmp_path, make):
     assert measure_side(save(tmp_path / "tall.png", picture(0, 3, 8))) == 3
+    assert measure_sides(tmp_path / "tall.png") == (3, 8)
     make(tmp_path / "odd.png")
     assert measure_side(tmp_path / "odd.png") in (None, 200)  # the header of a file that was cut is whole
 

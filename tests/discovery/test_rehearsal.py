@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
+from torch import nn
 
 from newfound import discover, pretrain
+from newfound.data.decoding import Box
 from newfound.data.features import FeatureImages
+from newfound.data.listing import list_images
 from newfound.discovery import eyes, rehearsal
 from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
 from newfound.discovery.pages import page
@@ -17,22 +21,24 @@ from newfound.discovery.rehearsal import (
     count_hidden,
     expect_of,
     plain_way,
+    preferred_way,
     rehearse,
     rehearse_known,
     settle,
 )
-from newfound.discovery.settings import DISCRIMINANT, KMEANS, NO, SHIFT, YES, Run, StageOne
-from newfound.encoders.choose import choose_encoder
+from newfound.discovery.settings import DISCRIMINANT, KMEANS, MIDDLE, NO, SHIFT, WHOLE, YES, Run, StageOne
+from newfound.encoders.choose import choose_encoder, encoder_of
 from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.pixels import PixelEncoder
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
 from newfound.functional.counting import Errors, Sweep, sweep
-from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way, choose, read_description, thin
+from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, read_description, thin
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
-from newfound.networks.pretrained import LITE, LITES, trunk
+from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, trunk
 from newfound.networks.resnet import OWN
-from tests.data.pictures import write_doodles
+from tests.data.pictures import picture, save, write_doodles
 from tests.encoders.features import embedded
 
 STAGE = StageOne(backbone=LITE, size=64)
@@ -47,6 +53,7 @@ def encoder():
 def quick(monkeypatch):
     """Fewer hidings, none of them trained on."""
     monkeypatch.setattr(rehearsal, "HIDINGS", 3)
+    monkeypatch.setattr(eyes, "HIDINGS", 3)
     monkeypatch.setattr(rehearsal, "REPORTED", 2)
     monkeypatch.setattr(rehearsal, "COUNTED", 2)
     monkeypatch.setattr(rehearsal, "DEAR", 0)
@@ -222,6 +229,13 @@ def test_the_best_way_is_taken_and_what_was_asked_for_stays(encoder):
     assert (untried.method, untried.read_by) == (TRAINED.method, SHIFT)  # the rest is chosen all the same
 
 
+def test_discriminants_are_read_by_unless_another_way_is_clearly_better(encoder):
+    def taken(scores):
+        return settle(made(Trial(PLAIN, scores), Trial(SHIFTED, FLAT)), encoder, Run(), given=True).way
+
+    assert [taken(scores) for scores in (FLAT, LUCKY, BETTER)] == [SHIFTED, SHIFTED, PLAIN]
+
+
 def test_where_no_image_is_of_a_known_class_the_choice_is_made_without_them(encoder):
     apart = Trial(PLAIN, (0.5,) * 4), Trial(SHIFTED, (0.5,) * 4), Trial(TRAINED, (0.7,) * 4)
     model = made(*TRIALS, apart=apart, alone=Expected(0.7, 0.6, 0.8, 2, 0.1))
@@ -360,8 +374,8 @@ def test_to_ask_for_a_rehearsal_where_there_is_none_is_refused(place, tmp_path):
 
 
 def test_backbones_are_rivals_only_where_nobody_has_chosen(encoder):
-    assert rival_names(encoder, StageOne()) == [*eyes.SEEN]
-    assert eyes.SEEN[:2] == (LITE, [*LITES][-1])
+    both, large = f"{LITE}+{[*LITES][-1]}", [*LITES][-1]
+    assert rival_names(encoder, StageOne()) == rival_names(encoder, StageOne(framing=WHOLE)) == [LITE, large, both]
     for chosen in (STAGE, StageOne(rehearse=NO), StageOne(width=8), StageOne(size=32)):
         assert rival_names(encoder, chosen) == [LITE]
 
@@ -384,8 +398,6 @@ def test_classes_are_counted_anew_among_some_images():
 
 
 def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monkeypatch):
-    from newfound.data.listing import list_images
-
     listed, taught = list_images(place / "known", labelled=True), StageOne()
     own = choose_encoder(replace(taught, backbone=OWN), None, [], labelled=True, device="cpu")
     monkeypatch.setattr(eyes, "SEEN", (LITE,))
@@ -403,10 +415,126 @@ def test_images_in_memory_leave_no_choice(encoder):
     assert choose_eyes(encoder, StageOne(), None, 0, "cpu").explain("lite0, since …") == "lite0, since …"
 
 
-def test_our_own_network_stays_where_it_is_better():
-    own = Trial(Way(OWN, 0.0, "spacing", KMEANS), (0.7, 0.8))
-    eye = Trial(PLAIN, (0.6, 0.7, 0.9))
-    assert eyes.choose_by((own, eye), choose_encoder(StageOne(backbone=OWN), None, [], labelled=True)).backbone == OWN
-    worse = own._replace(scores=(0.4, 0.5))
-    assert eyes.choose_by((worse, eye), choose_encoder(StageOne(backbone=OWN), None, [], labelled=True)) == PLAIN
-    assert choose((worse, eye), PLAIN) == PLAIN
+LARGE = [*LITES][-1]
+BOTH = f"{LITE}+{LARGE}"
+
+
+def stub(name, framing=MIDDLE):
+    """An encoder that only has a name."""
+    if name == OWN:
+        return PixelEncoder(32, "cpu")
+    blind = PretrainedBackbone(name, nn.Identity(), 64, [0.0] * 3, [1.0] * 3, whole=framing == WHOLE)
+    return FeatureEncoder(blind, "cpu")
+
+
+@pytest.fixture
+def audition(monkeypatch, tmp_path):
+    """Choose among backbones whose scores are made up: by name, what clusters read off along discriminants score."""
+
+    def choose_by(scores, unseen=LITE, sides=(30, 30), stage=None):
+        folder, heard = tmp_path / "x".join(map(str, sides)), []
+        for label in range(5):
+            for number in range(4):
+                save(folder / f"{label}" / f"{number}.png", picture(number, *sides))
+
+        def rival(self, name, framing):
+            return eyes.Eyes(stub(name, framing), replace(self.stage, backbone=name, framing=framing), None)
+
+        def hear(self, rivals, some):
+            names = [rival.encoder.name for rival in rivals]
+            heard.extend(names)
+            ways = {name: preferred_way(name) if name != OWN else Way(OWN, 0.0, "spacing", KMEANS) for name in names}
+            hiding = Hiding(*[torch.arange(2)] * 4, 3, 2)
+            return [Trial(ways[name], scores[name]) for name in names], [hiding], some
+
+        monkeypatch.setattr(eyes.Audition, "rival", rival)
+        monkeypatch.setattr(eyes.Audition, "hear", hear)
+        labelled = list_images(folder, labelled=True)
+        found = choose_eyes(stub(unseen), stage or StageOne(), labelled, 0, "cpu")
+        return found.encoder.name, heard, found
+
+    return choose_by
+
+
+FLAT = (0.6, 0.5, 0.7, 0.6)
+BETTER, LUCKY = tuple(score + 0.05 for score in FLAT), (0.9, 0.5, 0.7, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("scores", "taken"),
+    [
+        ({BOTH: FLAT, LITE: FLAT, LARGE: FLAT}, BOTH),
+        ({BOTH: FLAT, LITE: LUCKY, LARGE: FLAT}, BOTH),
+        ({BOTH: FLAT, LITE: BETTER, LARGE: FLAT}, LITE),
+        ({BOTH: FLAT, LITE: FLAT, LARGE: BETTER}, LARGE),
+        ({BOTH: BETTER, LITE: FLAT, LARGE: FLAT}, BOTH),
+    ],
+)
+def test_both_networks_look_unless_hidden_classes_speak_clearly_for_one(audition, scores, taken):
+    assert audition(scores)[0] == taken
+    own = {OWN: tuple(score - 0.1 for score in FLAT[:2])}
+    assert audition(scores | own, unseen=OWN)[0] == taken
+
+
+def test_our_own_network_is_taken_where_it_is_clearly_better(audition):
+    rest = {BOTH: FLAT, LITE: FLAT, LARGE: FLAT}
+    assert audition(rest | {OWN: (0.7, 0.6)}, unseen=OWN)[0] == OWN
+    assert audition(rest | {OWN: (0.9, 0.5)}, unseen=OWN)[0] == BOTH
+
+
+def test_the_smallest_network_is_the_first_where_no_other_is_installed(audition, monkeypatch):
+    monkeypatch.setattr(eyes, "installed", lambda name: name == LITE)
+    assert audition({LITE: FLAT, OWN: FLAT[:2]}, unseen=OWN)[:2] == (LITE, [OWN, LITE])
+
+
+def test_pictures_that_are_not_square_are_seen_whole_unless_their_middle_is_clearly_better(audition):
+    whole = {f"{name} on whole pictures": FLAT for name in (BOTH, LITE, LARGE)}
+    for middle, framing in ((FLAT, WHOLE), (LUCKY, WHOLE), (BETTER, MIDDLE)):
+        taken, heard, found = audition(whole | {BOTH: middle}, sides=(40, 30))
+        assert found.stage == StageOne(backbone=BOTH, framing=framing)
+        assert taken == (BOTH if framing == MIDDLE else f"{BOTH} on whole pictures")
+        assert [*heard[3:]] == [BOTH]  # the one that was taken, and no other, is asked again
+        assert len(found.rehearsal.eyes) == 4
+
+
+def test_how_much_is_seen_is_tried_only_where_it_matters_and_nobody_has_said(audition):
+    scores = {BOTH: FLAT, LITE: FLAT, LARGE: FLAT}
+    scores |= {f"{name} on whole pictures": BETTER for name in scores}
+    assert audition(scores, sides=(36, 30))[0] == BOTH  # nearly square
+    assert audition(scores, sides=(40, 30), stage=StageOne(framing=MIDDLE))[0] == BOTH
+    assert audition(scores | {BOTH: BETTER}, sides=(30, 40), stage=StageOne(framing=WHOLE))[1] == [
+        f"{name} on whole pictures" for name in (LITE, LARGE, BOTH)
+    ]
+    assert audition(scores, sides=(40, 30), stage=StageOne(rehearse=NO))[1] == []
+    one = audition(scores, sides=(40, 30), stage=StageOne(backbone=LITE))
+    assert one[:2] == (f"{LITE} on whole pictures", [f"{LITE} on whole pictures", LITE])
+    assert audition(scores, unseen=OWN, sides=(40, 30), stage=StageOne(backbone=OWN))[1] == []
+
+
+def test_the_share_of_pictures_that_are_not_square_counts_boxes_and_leaves_out_what_cannot_be_read(tmp_path):
+    for number, sides in enumerate([(40, 30), (30, 40), (30, 30), (37, 30)]):
+        save(tmp_path / f"{number}.png", picture(0, *sides))
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    listed = list_images(tmp_path, labelled=False)
+    assert eyes.share_oblong(listed) == 2 / 4
+    boxed = replace(listed, boxes=(Box(0, 0, 20, 10),) * len(listed))
+    assert eyes.share_oblong(boxed) == 1
+    assert eyes.share_oblong(listed.pick(torch.tensor([], dtype=torch.long))) == 0
+
+
+def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_path):
+    for part in ("known", "new"):
+        for file in (place / part).rglob("*.png"):
+            save(tmp_path / file.relative_to(place), Image.open(file).resize((84, 56)))
+    asked = {"unlabelled": tmp_path / "new", "classes": 3, "run": Run(device="cpu", method="kmeans")}
+    model = pretrain(tmp_path / "known", output=tmp_path / "model", stage=STAGE)
+    found = discover(model=tmp_path / "model", output=tmp_path / "run", **asked)
+    assert {trial.way.backbone for trial in model.rehearsal.eyes} == {LITE, f"{LITE} on whole pictures"}
+    assert found.found.model.rehearsal == model.rehearsal
+    kept, whole = Model.from_pretrained(tmp_path / "run" / "model"), model.pretrained.backbone.whole
+    assert encoder_of(kept).name == encoder_of(model).name == f"{LITE}{' on whole pictures' if whole else ''}"
+    other = replace(STAGE, framing=MIDDLE if whole else WHOLE, rehearse=NO)
+    pretrain(tmp_path / "known", output=tmp_path / "other", stage=other)
+    assert Model.from_pretrained(tmp_path / "other").pretrained.backbone.whole != whole
+    with pytest.raises(InputError, match="so --framing would change nothing"):
+        discover(model=tmp_path / "model", stage=StageOne(framing=WHOLE), **asked)

@@ -102,6 +102,19 @@ def test_our_own_network_has_no_weights_that_others_made(tmp_path):
         choose_encoder(StageOne(backbone=OWN, weights="some file"), None, [some], labelled=True)
 
 
+def test_pictures_are_seen_whole_by_a_pretrained_network_where_somebody_asks_for_it(tmp_path):
+    small = listed(tmp_path, (40, 30))
+    found = choose_encoder(StageOne(framing="whole"), None, [small], labelled=True)
+    assert (found.name, found.backbone.whole) == (f"{LITE} on whole pictures", True)
+    told = choose.explain_backbone(found.name, StageOne(framing="whole"), None, [small], labelled=True)
+    assert told == "it can see pictures whole; --backbone takes another"
+    assert choose_encoder(StageOne(framing="middle"), None, [small], labelled=True).name == OWN
+    with pytest.raises(InputError, match="--framing whole is for a pretrained backbone"):
+        choose_encoder(StageOne(backbone=OWN, framing="whole"), None, [small], labelled=True)
+    with pytest.raises(InputError, match="Needed: auto, middle or whole"):
+        StageOne(framing="wide")
+
+
 @pytest.mark.parametrize("backbone", ["auto", OWN])
 def test_images_in_memory_are_left_to_our_own_network_which_sees_them_as_they_are(backbone):
     found = choose_encoder(StageOne(backbone=backbone), None, [load_doodles("spare")], labelled=True)

@@ -62,6 +62,22 @@ def test_features_are_the_trunk_s_in_the_order_of_the_names(lite, folder, monkey
         torch.testing.assert_close(found.features()[row], calm[0], atol=5e-3, rtol=5e-3)  # kept in half precision
 
 
+def test_a_trunk_that_sees_pictures_whole_keeps_what_it_says_apart(lite, folder, monkeypatch):
+    wide = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 60, 3), np.uint8))
+    wide.save(folder / "a" / "wide.png")
+    listed = list_images(folder / "a", labelled=False)
+    whole = rebuilt(lite.settings() | {"whole": True}, lite.network.state_dict())
+    seen, shown = counting(lite, monkeypatch), []
+    monkeypatch.setattr(extraction, "decode", lambda *how, **more: shown.append(more) or decode(*how, **more))
+    first, other = (extract_features(listed, trunk) for trunk in (lite, whole))
+    assert len(seen) == 2 * len(listed)
+    assert shown == [{"whole": False}] * len(listed) + [{"whole": True}] * len(listed)
+    row = listed.names.index("wide.png")
+    assert torch.cosine_similarity(first.features()[row], other.features()[row], dim=0) < 0.95
+    square = [number for number in range(len(listed)) if number != row]
+    assert torch.equal(first.features()[square], other.features()[square])
+
+
 def test_views_of_a_picture_differ_from_one_another_and_little_from_it(lite, folder):
     found = extract_features(list_images(folder, labelled=False), lite)
     calm, first, second = found.records[found.places].float().unbind(1)

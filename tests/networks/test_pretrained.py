@@ -75,6 +75,20 @@ def test_a_trunk_never_learns_and_never_counts_batches(lite):
     assert PretrainedBackbone(lite.name, lite.network, lite.size, *_colours(lite)).digest == before
 
 
+def test_what_a_trunk_is_shown_of_a_picture_is_one_of_its_settings(lite, nothing):
+    whole = trunk(whole=True)
+    assert "whole" not in lite.settings()  # so that models and features from before stay what they were
+    assert whole.digest != lite.digest
+    assert rebuilt(whole.settings(), whole.network.state_dict()).digest == whole.digest
+    assert rebuilt(whole.settings(), whole.network.state_dict()).whole
+    assert whole.folded().whole
+    both = pretrained.beside([whole, whole])
+    again = rebuilt(both.settings(), both.network.state_dict())
+    assert again.whole
+    assert [part.whole for part in again.parts] == [True, True]
+    assert both.digest != pretrained.beside([lite, lite]).digest
+
+
 def test_a_trunk_is_made_anew_from_its_settings_and_weights(lite, nothing):
     again = rebuilt(lite.settings(), lite.network.state_dict())
     assert again.digest == lite.digest

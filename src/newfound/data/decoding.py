@@ -159,12 +159,15 @@ def open_image(source: Path | BytesIO) -> ImageFile:
     return Image.open(source, formats=[name for name in FORMATS if name in Image.OPEN])
 
 
-def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarray, "{size} {size} 3"]:
+def decode(
+    content: bytes, size: int, box: Box | None = None, *, whole: bool = False
+) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """The image in a file, or in a box of it: upright, in colour, on white, its middle square scaled to size × size.
 
     The middle square, since squashing would change the proportions, and shape is what tells kinds apart; the field's
-    networks are trained this way too. Of 16-bit pixels the upper 8 bits are kept. A box is measured in the upright
-    image, and cut off where that ends. Waits until there is memory for the picture.
+    networks are trained this way too. Or the `whole` of it, with white beside what is not square. Of 16-bit pixels the
+    upper 8 bits are kept. A box is measured in the upright image, and cut off where that ends. Waits until there is
+    memory for the picture.
     """
     if not content:
         raise ValueError("the file is empty")
@@ -173,11 +176,12 @@ def decode(content: bytes, size: int, box: Box | None = None) -> UInt8[np.ndarra
             raise ValueError("its pixels are fractions of unknown range; save it with 8 or 16 bits")
         view, scale = None, 1.0
         if isinstance(file, JpegImageFile):
-            view = measure(file, box)
-            scale = draft(file, (view.right - view.left) / (2 * size))
+            view = measure(file, box, whole=whole)
+            scale = draft(file, max(view.right - view.left, view.lower - view.upper) / (2 * size))
         with room_for_pixels(file, weigh(file, scale)):
             file.load()
-            view = view or measure(file, box)  # TIFF was turned upright just now, and must be before it is measured
+            # TIFF was turned upright just now, and must be before it is measured
+            view = view or measure(file, box, whole=whole)
             return render(file, view, scale, size)
 
 
@@ -208,17 +212,20 @@ class View(NamedTuple):
     orientation: int  # EXIF's
     width: int  # of the upright picture
     height: int
-    left: float  # ends of the square in it
+    left: float  # ends of what is meant of it
     upper: float
     right: float
     lower: float
 
 
-def measure(file: ImageFile, box: Box | None) -> View:
-    """The size of a picture once it is upright, and the middle square of it, or of what a box shows of it."""
+def measure(file: ImageFile, box: Box | None, *, whole: bool = False) -> View:
+    """The size of a picture once it is upright, and the middle square of it, or of what a box shows of it; or the
+    `whole` of either.
+    """
     orientation = file.getexif().get(ExifTags.Base.Orientation, 1)
     width, height = file.size[::-1] if orientation in (5, 6, 7, 8) else file.size
-    return View(orientation, width, height, *middle_square(box, width, height))
+    ends = clip_box(box, width, height)
+    return View(orientation, width, height, *(ends if whole else middle_square(*ends)))
 
 
 def weigh(file: ImageFile, scale: float = 1.0) -> int:
@@ -240,14 +247,23 @@ def weigh(file: ImageFile, scale: float = 1.0) -> int:
 
 
 def render(file: ImageFile, view: View, scale: float, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
-    """A square of a picture that is loaded, at some scale, as an image of size × size."""
+    """Part of a picture that is loaded, at some scale, as an image of size × size; what is not square in the middle of
+    white.
+    """
     turned = view.orientation in range(2, 9)
     image = flatten(ImageOps.exif_transpose(file) if turned else file)
     # a drafted image's last pixel may be part empty; turned round, it is the first
     x = image.width - view.width * scale if view.orientation in (2, 3, 6, 7) else 0.0
     y = image.height - view.height * scale if view.orientation in (3, 4, 7, 8) else 0.0
-    square = (x + view.left * scale, y + view.upper * scale, x + view.right * scale, y + view.lower * scale)
-    return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, box=square))
+    part = (x + view.left * scale, y + view.upper * scale, x + view.right * scale, y + view.lower * scale)
+    sides = view.right - view.left, view.lower - view.upper
+    across, down = (max(1, round(size * side / max(sides))) for side in sides)
+    seen = image.resize((across, down), Image.Resampling.BICUBIC, box=part)
+    if across == down:
+        return np.asarray(seen)
+    ground = Image.new("RGB", (size, size), "white")
+    ground.paste(seen, ((size - across) // 2, (size - down) // 2))
+    return np.asarray(ground)
 
 
 def flatten(image: Image.Image) -> Image.Image:
@@ -266,14 +282,19 @@ def flatten(image: Image.Image) -> Image.Image:
     return flat
 
 
-def middle_square(box: Box | None, width: int, height: int) -> tuple[float, float, float, float]:
-    """Left, upper, right and lower end of the middle square of an image, or of what a box shows of it."""
+def clip_box(box: Box | None, width: int, height: int) -> tuple[float, float, float, float]:
+    """Left, upper, right and lower end of an image, or of what a box shows of it."""
     x, y, across, down = box or (0, 0, width, height)
     left, right = max(x, 0), min(x + across, width)
     upper, lower = max(y, 0), min(y + down, height)
-    side = min(right - left, lower - upper)
-    if side <= 0:
+    if min(right - left, lower - upper) <= 0:
         raise ValueError("the box lies outside the image")
+    return left, upper, right, lower
+
+
+def middle_square(left: float, upper: float, right: float, lower: float) -> tuple[float, float, float, float]:
+    """The same four ends of the middle square of a rectangle."""
+    side = min(right - left, lower - upper)
     aside, above = (right - left - side) / 2, (lower - upper - side) / 2
     return left + aside, upper + above, right - aside, lower - above
 
@@ -286,21 +307,21 @@ def draft(file: ImageFile, finer: float) -> float:
     return drafted[1][2] / width if drafted else 1.0
 
 
-def measure_side(file: Path) -> int | None:
-    """The shorter side of an image in pixels, from its header; None where it has none that can be read."""
-    sides = measure_sides(file)
-    return None if sides is None else sides[0]
-
-
 def measure_sides(file: Path) -> tuple[int, int] | None:
-    """The shorter and the longer side, however the image is turned."""
+    """The sides of an image in pixels, the shorter first, from its header; None where none can be read."""
     try:
         with configure_pillow(), open_image(file) as image:
-            sides = min(image.size), max(image.size)
+            short, long = sorted(image.size)
             weigh(image, draft(image, 8))
-            return sides
+            return short, long
     except Exception:  # as in `attempt`: the reason is given when the image itself is read
         return None
+
+
+def measure_side(file: Path) -> int | None:
+    """The shorter of them."""
+    sides = measure_sides(file)
+    return None if sides is None else sides[0]
 
 
 def explain(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Which backbone suits a collection: a few that are here look at some of the known classes, hidden for a moment."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +10,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from newfound.console import Progress, silent
+from newfound.data.decoding import measure_sides
 from newfound.data.listing import Listing
-from newfound.discovery.rehearsal import HIDINGS, TRIED, Stage, plain_way, too_few
-from newfound.discovery.settings import KMEANS, NO, StageOne
+from newfound.discovery.rehearsal import HIDINGS, TRIED, Stage, plain_way, preferred_way, too_few
+from newfound.discovery.settings import AUTO, KMEANS, MIDDLE, NO, WHOLE, StageOne
 from newfound.encoders import Encoder, choose_encoder, embed
-from newfound.encoders.features import FeatureEncoder
+from newfound.encoders.choose import SAMPLE
+from newfound.encoders.features import WHOLLY, FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
 from newfound.errors import InputError
 from newfound.functional.axes import SHRINK
@@ -24,8 +27,15 @@ from newfound.types import generator
 
 log = logging.getLogger("newfound")
 
-SEEN = (LITE, LARGE := [*LITES][-1], f"{LITE}{BESIDE}{LARGE}")
-"""Pretrained networks that are tried where they are installed: the smallest, the one that says most, and both."""
+SEEN = (f"{LITE}{BESIDE}{(LARGE := [*LITES][-1])}", LITE, LARGE)
+"""Pretrained networks that are tried where they are installed: the smallest and the one that says most side by side,
+which are taken unless another does clearly better, and each of them; decision 13.
+"""
+
+LONG, OBLONG = 1.25, 0.25
+"""How many times as long as wide a picture is not square any more, and from which share of such pictures on they are
+also looked at whole; decision 13.
+"""
 
 LOOKED, SHARE, CLASSES = 600, 5, 20
 """Images that each of them is shown: at most so many, one in so many of the labelled ones, of so many classes."""
@@ -56,10 +66,50 @@ def rival_names(encoder: Encoder, stage: StageOne) -> list[str]:
     """The backbones that are tried: the one that would be taken unseen first. It alone where somebody has chosen one,
     or how it is to look or learn.
     """
-    if stage != replace(StageOne(), rehearse=stage.rehearse) or stage.rehearse == NO:
-        return [encoder.name]
-    here = (name for name in SEEN if all(map(installed, name.split(BESIDE))))
-    return [encoder.name, *(name for name in here if name != encoder.name)]
+    unseen = encoder.name.removesuffix(WHOLLY)
+    if stage != replace(StageOne(), rehearse=stage.rehearse, framing=stage.framing) or stage.rehearse == NO:
+        return [unseen]
+    here = (name for name in sorted(SEEN, key=len) if all(map(installed, name.split(BESIDE))))
+    return [unseen, *(name for name in here if name != unseen)]
+
+
+def rival_framings(stage: StageOne, labelled: Listing) -> list[str]:
+    """How pictures may be framed, the one first that is taken unless another does clearly better."""
+    if stage.framing != AUTO or stage.rehearse == NO or stage.backbone == OWN:
+        return [MIDDLE if stage.framing == AUTO else stage.framing]
+    return [WHOLE, MIDDLE] if share_oblong(labelled) >= OBLONG else [MIDDLE]
+
+
+@dataclass(frozen=True, eq=False)
+class Audition:
+    """Some labelled images, which backbones are shown in turn; all hide the same classes."""
+
+    labelled: Listing  # all of them
+    stage: StageOne
+    seed: int
+    device: str
+    progress: Progress
+
+    def rival(self, name: str, framing: str) -> Eyes:
+        """A backbone that sees so much of a picture; our own sees the middle square alone."""
+        asked = replace(self.stage, backbone=name, framing=MIDDLE if name == OWN else framing)
+        return Eyes(choose_encoder(asked, None, [], labelled=True, device=self.device), asked, None)
+
+    def hear(self, rivals: Iterable[Eyes], some: Listing) -> tuple[list[Trial], list[Hiding], Listing]:
+        """What each tells of some images; how classes were hidden, and the images that could be read."""
+        scores: dict[Way, list[float]] = {}
+        hidings: list[Hiding] = []
+        for rival in sorted(rivals, key=lambda rival: rival.encoder.name == OWN):  # it is judged on what others read
+            if isinstance(rival.encoder, FeatureEncoder):
+                stage_set = Stage.of(rival.encoder.encode(some, self.progress), rival.encoder)
+                some = stage_set.images.listing
+                hidings = stage_set.hidings("eyes", HIDINGS, self.seed)
+                scores |= _look(stage_set, hidings, self.seed)
+            elif isinstance(rival.encoder, PixelEncoder) and hidings:
+                scores |= _learn(
+                    rival.encoder, self.labelled, some, hidings[:LEARNT], self.stage, self.seed, self.progress
+                )
+        return [Trial(way, tuple(theirs)) for way, theirs in scores.items()], hidings, some
 
 
 def choose_eyes(
@@ -69,40 +119,45 @@ def choose_eyes(
 
     Whoever is tried looks at the same images; what it costs is a matter of their number alone. Our own network, where
     it would be taken, learns the classes that are not hidden, from fewer images and in fewer epochs than in earnest.
+    Of the one that is taken, where many pictures are not square, is asked then how much of these it should see.
     """
-    names = rival_names(encoder, stage)
-    if len(names) < 2 or not isinstance(labelled, Listing):
+    if not isinstance(labelled, Listing):
         return Eyes(encoder, stage, None)
-    some = labelled.pick(pick_some(labelled.labels, seed))
-    known = len(labelled.classes)
+    names, framings = rival_names(encoder, stage), rival_framings(stage, labelled)
+    if len(names) * len(framings) < 2:
+        return Eyes(encoder, stage, None)
+    some, known = labelled.pick(pick_some(labelled.labels, seed)), len(labelled.classes)
     if len(some.labels.unique()) < FEWEST:
         return Eyes(encoder, stage, Rehearsal(known, 0, why=too_few(known)))
     log.info(f"Rehearsing on {len(some)} labelled images which backbone suits them: {', '.join(names)}.")
-    asked = {name: replace(stage, backbone=name) for name in names}
-    rivals = {name: choose_encoder(asked[name], None, [], labelled=True, device=device) for name in names}
-    scores: dict[Way, list[float]] = {}
-    hidings: list[Hiding] = []
-    for name in sorted(names, key=lambda name: name == OWN):  # it is judged on what the others could read
-        rival = rivals[name]
-        if isinstance(rival, FeatureEncoder):
-            stage_set = Stage.of(rival.encode(some, progress), rival)
-            some = stage_set.images.listing
-            hidings = stage_set.hidings("eyes", HIDINGS, seed)
-            scores |= _look(stage_set, hidings, seed)
-        elif isinstance(rival, PixelEncoder) and hidings:
-            scores |= _learn(rival, labelled, some, hidings[:LEARNT], stage, seed, progress)
-    trials = tuple(Trial(way, tuple(theirs)) for way, theirs in scores.items())
-    taken = choose_by(trials, encoder) if hidings else plain_way(encoder.name)
-    found = Rehearsal(known, hidings[0].hidden if hidings else 0, eyes=trials, why="" if hidings else too_few(known))
-    return Eyes(rivals[taken.backbone], asked[taken.backbone], found)
+    audition = Audition(labelled, stage, seed, device, progress)
+    rivals = {rival.encoder.name: rival for rival in (audition.rival(name, framings[0]) for name in names)}
+    trials, hidings, some = audition.hear(rivals.values(), some)
+    if not hidings:
+        return Eyes(encoder, stage, Rehearsal(known, 0, why=too_few(known)))
+    taken = choose(trials, preferred_way(prefer(rivals)))
+    for framing in framings[1:] if taken.backbone != OWN else ():
+        log.info(f"Rehearsing how much {taken.backbone} should see of pictures that are not square.")
+        rival = audition.rival(rivals[taken.backbone].stage.backbone, framing)
+        rivals[rival.encoder.name] = rival
+        more, *_ = audition.hear([rival], some)
+        own = [trial for trial in trials if trial.way.backbone == taken.backbone]
+        taken, trials = choose([*own, *more], taken), [*trials, *more]
+    return replace(rivals[taken.backbone], rehearsal=Rehearsal(known, hidings[0].hidden, eyes=tuple(trials)))
 
 
-def choose_by(trials: tuple[Trial, ...], encoder: Encoder) -> Way:
-    """The best of the backbones: the best pretrained one, or our own where that is not worse on the hidings it saw."""
-    others = [trial for trial in trials if trial.way.backbone != OWN]
-    best = choose(others, plain_way(encoder.name if encoder.name != OWN else LITE))
-    own = [trial for trial in trials if trial.way.backbone == OWN]
-    return choose([*own, *(trial for trial in others if trial.way == best)], own[0].way) if own else best
+def prefer(names: Iterable[str]) -> str:
+    """The one of several backbones that is taken where no other does clearly better."""
+    first = {name.removesuffix(WHOLLY): name for name in names}
+    return next(first[name] for name in (*SEEN, *first) if name in first)
+
+
+def share_oblong(listing: Listing) -> float:
+    """Which share of some of the pictures, or of the boxes in them, is clearly not square."""
+    rows = range(0, len(listing), max(1, len(listing) // SAMPLE))
+    sides = [box[2:] if (box := listing.boxes[row]) else measure_sides(listing.files[row]) for row in rows]
+    there = [found for found in sides if found]
+    return sum(max(found) >= LONG * min(found) for found in there) / max(len(there), 1)
 
 
 def _look(stage: Stage, hidings: list[Hiding], seed: int) -> dict[Way, list[float]]:

@@ -174,8 +174,13 @@ def default_way(encoder: Encoder) -> Way:
 
 
 def plain_way(name: str) -> Way:
-    """The simplest way of a pretrained network: what others are compared with."""
+    """The simplest way of a pretrained network."""
     return Way(name, SHRINK, "kmeans", KMEANS)
+
+
+def preferred_way(name: str) -> Way:
+    """The way of a pretrained network that is taken unless hidden classes speak clearly for another; decision 13."""
+    return Way(name, SHRINK, "kmeans", DISCRIMINANT)
 
 
 def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress: Progress = silent) -> Rehearsal:
@@ -206,7 +211,7 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
         return Rehearsal(known, hidings[0].hidden, why=why)
     found = Rehearsal(known, hidings[0].hidden, trials=trials, apart=others)
     mixed, unmixed = (
-        _report(stage, choose(found.tried(mixed=kind), plain_way(encoder.name)), seed, mixed=kind)
+        _report(stage, choose(found.tried(mixed=kind), preferred_way(encoder.name)), seed, mixed=kind)
         for kind in (True, False)
     )
     return found._replace(mixed=mixed, alone=unmixed, counting=tuple(count_hidden(stage, seed)))
@@ -320,13 +325,16 @@ def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:
             and not (trains and asked.method == AUTO and way.method == "kmeans")
         )
 
-    return choose(trials, plain_way(encoder.name), allowed)
+    if not any(allowed(trial.way) for trial in trials):
+        return plain_way(encoder.name)  # nobody has seen how clusters of such latents are best read
+    first = preferred_way(encoder.name)
+    return choose(trials, first if untried else first._replace(reading=asked.read_by), allowed)
 
 
 def expect_of(found: Rehearsal, way: Way, *, mixed: bool) -> Expected | None:
     """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried."""
     trials = found.tried(mixed=mixed)
-    if way == choose(trials, plain_way(way.backbone)):
+    if way == choose(trials, preferred_way(way.backbone)):
         return found.mixed if mixed else found.alone
     tried = next((trial for trial in trials if trial.way == way), None)
     if tried is None or not (mixed or found.apart):

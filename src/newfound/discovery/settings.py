@@ -15,6 +15,9 @@ READINGS = KMEANS, SHIFT, DISCRIMINANT = "k-means", "mean-shift", "discriminant"
 discriminants of clusters that were found so.
 """
 
+FRAMINGS = MIDDLE, WHOLE = "middle", "whole"
+"""What is seen of a picture that is not square: its middle square, or all of it, on white."""
+
 YES, NO = "yes", "no"
 
 
@@ -43,6 +46,8 @@ class StageOne:
     """File with the pretrained network's weights."""
     size: int | None = None
     """Pixels of a side; default: 32, or the network's own."""
+    framing: str = AUTO
+    """Of a picture that is not square: middle or whole."""
     width: int = 16
     """small-resnet-18's; the paper: 64."""
     stride: int = 2
@@ -54,6 +59,7 @@ class StageOne:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
         needed("pretrain-rate", self.pretrain_rate, 0 < self.pretrain_rate < math.inf, "a rate above 0")
         needed("size", self.size, self.size is None or self.size >= 8, "at least 8 pixels")
+        needed("framing", self.framing, self.framing in (AUTO, *FRAMINGS), f"{AUTO}, {' or '.join(FRAMINGS)}")
         needed("width", self.width, self.width >= 1, "at least 1 channel")
         needed("stride", self.stride, self.stride in (1, 2), "1 or 2")
         needed("rehearse", self.rehearse, self.rehearse in (AUTO, YES, NO), "auto (where it can be), yes or no")

@@ -48,6 +48,10 @@ class Choices(Protocol):
         """Pixels of a side that images are brought to; None: what the network prefers."""
 
     @property
+    def framing(self) -> str:
+        """What is seen of a picture that is not square: `auto`, its `middle` or the `whole` of it."""
+
+    @property
     def width(self) -> int:
         """Of our own network."""
 

@@ -28,6 +28,9 @@ SMALL = 64
 SAMPLE = 50
 """Images whose size is looked at to choose a backbone."""
 
+WHOLE = "whole"
+"""The framing in which all of a picture is seen."""
+
 
 def encoder_of(model: Model, device: str = "auto") -> Encoder[Any]:
     """The encoder that a model was made with."""
@@ -52,7 +55,7 @@ def choose_encoder(
         encoder = PixelEncoder(arrays[0].pixels.shape[-1] if arrays else stage.size or PIXELS, device)
     else:
         weights = None if stage.weights is None else Path(stage.weights)
-        encoder = FeatureEncoder(trunk(name, weights=weights, size=stage.size), device)
+        encoder = FeatureEncoder(trunk(name, weights=weights, size=stage.size, whole=stage.framing == WHOLE), device)
     encoder.check_images(arrays)
     return encoder
 
@@ -69,11 +72,16 @@ def choose_backbone(stage: Choices, sources: Sequence[Images | Listing], *, labe
         name = OWN
     if name == "auto":
         wide = width(source.listing for source in sources)
-        name = OWN if wide <= SMALL and labelled else LITE
+        name = OWN if wide <= SMALL and labelled and stage.framing != WHOLE else LITE
     if name == OWN and stage.weights is not None:
         raise InputError(
             f"--weights are for a pretrained backbone, and {OWN} learns from your images. Name the backbone that they "
             "are of (--backbone), or leave them out."
+        )
+    if name == OWN and stage.framing == WHOLE:
+        raise InputError(
+            f"--framing {WHOLE} is for a pretrained backbone, and {OWN} sees the middle square of each picture. Name "
+            "another backbone (--backbone), or leave it out."
         )
     if name == OWN and not labelled:
         raise InputError(
@@ -94,6 +102,8 @@ def explain_backbone(
     if stage.backbone != "auto":
         return "it was asked for"
     wide = width(source.listing for source in sources)
+    if stage.framing == WHOLE and wide <= SMALL:
+        return "it can see pictures whole; --backbone takes another"
     if name == OWN or labelled or wide > SMALL:
         return f"the images are about {wide} pixels wide; --backbone takes another"
     return "no labelled images were given; --backbone takes another"

@@ -63,7 +63,7 @@ def extract_features(
 
         def known_or_decoded(content: bytes) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None]:
             name = key(content, box)
-            return name, None if name in store else decode(content, backbone.size, box)
+            return name, None if name in store else decode(content, backbone.size, box, whole=backbone.whole)
 
         return attempt(listing.files[row], known_or_decoded)
 

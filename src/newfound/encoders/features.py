@@ -34,6 +34,9 @@ from newfound.networks.model import Model
 from newfound.networks.pretrained import PretrainedBackbone
 from newfound.networks.resnet import OWN
 
+WHOLLY = " on whole pictures"
+"""What is said after the name of a network that sees all of a picture, square or not."""
+
 COUNTING_SHRINK, SHRUNK = 10.0, 80.0
 """How much the features' covariance is shrunk before classes are counted, at most, and that times the known classes;
 decisions 8 and 17.
@@ -63,8 +66,8 @@ class FeatureEncoder:
 
     @property
     def name(self) -> str:
-        """The pretrained network's."""
-        return self.backbone.name
+        """The pretrained network's, and what it is shown, where that is not the middle square of each picture."""
+        return f"{self.backbone.name}{WHOLLY if self.backbone.whole else ''}"
 
     @property
     def size(self) -> int:

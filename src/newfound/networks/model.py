@@ -59,7 +59,7 @@ ADAPTER = record(
 )
 CHANCE = row(number(), number())  # of a Logistic
 COLOURS = each(number(), 3)
-NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3)}
+NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3), "whole": flag}
 TRIALS = each(
     record(
         {
@@ -82,7 +82,7 @@ PLAIN = record(
         "used": whole(),
         "similarity": OURS,
         "trust": record(dict.fromkeys(Calibration._fields, CHANCE), optional=("outlier", "counted")),
-        "trunk": record(NETWORK | {"parts": each(record(NETWORK))}, optional=("parts",)),
+        "trunk": record(NETWORK | {"parts": each(record(NETWORK, optional=("whole",)))}, optional=("parts", "whole")),
         "rehearsal": record(
             {
                 "known": whole(),

@@ -53,9 +53,18 @@ class PretrainedBackbone(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, name: str, network: nn.Module, size: int, mean: Iterable[float], std: Iterable[float]):
+    def __init__(
+        self,
+        name: str,
+        network: nn.Module,
+        size: int,
+        mean: Iterable[float],
+        std: Iterable[float],
+        *,
+        whole: bool = False,
+    ):
         super().__init__()
-        self.name, self.size = name, size
+        self.name, self.size, self.whole = name, size, whole  # whole: it is shown all of a picture that is not square
         self.network = network.requires_grad_(False).eval()
         self.register_buffer("mean", torch.tensor([*mean])[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor([*std])[:, None, None], persistent=False)
@@ -87,7 +96,8 @@ class PretrainedBackbone(nn.Module):
         """The plain values that `rebuilt` makes it anew from, with its weights."""
         colours = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
         several = {"parts": [part.settings() for part in self.parts]} if isinstance(self.network, Beside) else {}
-        return {"name": self.name, "size": self.size} | colours | several
+        framing = {"whole": True} if self.whole else {}  # what middle squares gave before stays in the cache
+        return {"name": self.name, "size": self.size} | colours | framing | several
 
     @cached_property
     def dim(self) -> int:
@@ -129,7 +139,8 @@ class Beside(nn.Module):
 def beside(parts: Sequence[PretrainedBackbone]) -> PretrainedBackbone:
     """One trunk of several that look side by side."""
     name = BESIDE.join(part.name for part in parts)
-    return PretrainedBackbone(name, Beside(parts), max(part.size for part in parts), [0.0] * 3, [1.0] * 3)
+    size, whole = max(part.size for part in parts), all(part.whole for part in parts)
+    return PretrainedBackbone(name, Beside(parts), size, [0.0] * 3, [1.0] * 3, whole=whole)
 
 
 def _resized(images: Float[Tensor, "batch channels height width"], size: int) -> Float[Tensor, "batch channels h w"]:
@@ -159,14 +170,17 @@ def folded(network: nn.Module, size: int) -> nn.Module:
     return quick if (here - there).abs().max() <= 1e-3 * there.abs().max() else network
 
 
-def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = None) -> PretrainedBackbone:
+def trunk(
+    name: str = LITE, *, weights: Path | None = None, size: int | None = None, whole: bool = False
+) -> PretrainedBackbone:
     """A trunk by name: EfficientNet-lite0, or any network of timm's, its weights from a file or the hub's cache; `a+b`
     are two that look side by side.
 
-    `size` is what a side of an image is brought to, in pixels; left out, the network's own.
+    `size` is what a side of an image is brought to, in pixels; left out, the network's own. `whole` says that all of a
+    picture is shown to it, not the middle square.
     """
     if BESIDE in name:
-        return beside([trunk(one, size=size) for one in _several(name, weights)])
+        return beside([trunk(one, size=size, whole=whole) for one in _several(name, weights)])
     config = _config(name)
     if weights is not None:
         source: dict[str, Any] = {"file": str(_file(weights))}
@@ -187,7 +201,7 @@ def trunk(name: str = LITE, *, weights: Path | None = None, size: int | None = N
             "very network at this size. Check the file (--weights), the name (--backbone) and the size (--size)."
         ) from error
     mean, std = (LITE_MEAN, LITE_STD) if name in LITES else (config.mean, config.std)
-    return PretrainedBackbone(name, network, size, mean, std)
+    return PretrainedBackbone(name, network, size, mean, std, whole=whole)
 
 
 def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBackbone:
@@ -199,7 +213,8 @@ def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBac
     network = _network(settings["name"], settings["size"])
     check_weights(state, network.state_dict())
     network.load_state_dict(state)
-    return PretrainedBackbone(settings["name"], network, settings["size"], settings["mean"], settings["std"])
+    known = {name: settings[name] for name in ("name", "size", "mean", "std")}
+    return PretrainedBackbone(network=network, whole=settings.get("whole", False), **known)
 
 
 def _below(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
