@@ -3,8 +3,6 @@
 Four functions look at known and novel classes together, and there known classes count from 0 and novel ones follow:
 `task_agnostic`, `task_aware`, `group_accuracy` and `gcd_accuracy`. `forgetting` and `forward_transfer` look at several
 steps, each of which adds classes. `silhouette` and `scatter` ask how far apart classes lie in features.
-
-Long, for whoever looks for a measure finds it here.
 """
 
 import math
