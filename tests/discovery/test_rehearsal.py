@@ -13,6 +13,7 @@ from newfound import discover, pretrain
 from newfound.data.decoding import Box
 from newfound.data.features import FeatureImages
 from newfound.data.listing import list_images
+from newfound.discovery import discover as discovering
 from newfound.discovery import eyes, rehearsal
 from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
 from newfound.discovery.pages import page
@@ -413,6 +414,31 @@ def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monke
 def test_images_in_memory_leave_no_choice(encoder):
     assert choose_eyes(encoder, StageOne(), None, 0, "cpu").rehearsal is None
     assert choose_eyes(encoder, StageOne(), None, 0, "cpu").explain("lite0, since …") == "lite0, since …"
+
+
+class ReachedError(Exception):
+    """Images are about to be read."""
+
+
+@pytest.mark.parametrize("asked", ["openmix", "similarity"])
+def test_what_needs_pixels_leaves_no_choice_and_is_not_refused_after_long_work(tmp_path, monkeypatch, asked):
+    write_doodles(tmp_path / "known", range(6), each=8, scale=1)
+    write_doodles(tmp_path / "new", range(6, 9), each=8, scale=1)
+    monkeypatch.setattr(eyes.Audition, "hear", lambda *told: pytest.fail("backbones were tried"))
+
+    def read(encoder, *told):
+        assert encoder.name == OWN
+        raise ReachedError
+
+    monkeypatch.setattr(discovering, "encode_source", read)
+    monkeypatch.setattr(discovering, "_encode", lambda plan, progress: read(plan.encoder))
+    known, new = tmp_path / "known", tmp_path / "new"
+    begin = {
+        "similarity": lambda: pretrain(known, similarity=True),
+        "openmix": lambda: discover(known=known, unlabelled=new, classes=3, run=Run(method="openmix")),
+    }
+    with pytest.raises(ReachedError):
+        begin[asked]()
 
 
 LARGE = [*LITES][-1]

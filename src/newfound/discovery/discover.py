@@ -20,7 +20,7 @@ from newfound.discovery.looking import tell_skipped
 from newfound.discovery.plan import Plan, check_number, expand_home, plan_discovery, plan_pretrain
 from newfound.discovery.rehearsal import rehearse_known, settle
 from newfound.discovery.result import Discovery
-from newfound.discovery.settings import NO, Run, StageOne
+from newfound.discovery.settings import AUTO, NO, Run, StageOne
 from newfound.discovery.storage import ASSIGNMENTS, CHECKPOINT, CLASSES, DISCOVERY, REPORT
 from newfound.encoders.base import encode_source
 from newfound.functional.rehearsal import Rehearsal
@@ -51,7 +51,7 @@ def pretrain(
     refuse(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "pretrain", plan.settings, last="model.json", resume=resume)) is not None:
         return Model.from_pretrained(done)
-    eyes = choose_eyes(encoder, plan.stage, plan.labelled, seed, device, progress)
+    eyes = choose_eyes(encoder, plan.stage, plan.labelled, seed, device, progress, pixels=similarity)
     encoder = eyes.encoder
     labelled = encode_source(encoder, plan.labelled, progress)
     note = f"Backbone: {eyes.explain(plan.why)}."
@@ -104,7 +104,10 @@ def discover(
         return restore(done)
     eyes = Eyes(plan.encoder, plan.stage, None)
     if plan.model is None and plan.labelled is not None:
-        eyes = choose_eyes(plan.encoder, plan.stage, plan.labelled, plan.run.seed, plan.run.device, progress)
+        pixels = plan.asked.method != AUTO and not methods.parse(plan.asked.method).suits(features=True)
+        eyes = choose_eyes(
+            plan.encoder, plan.stage, plan.labelled, plan.run.seed, plan.run.device, progress, pixels=pixels
+        )
         plan = replace(plan, encoder=eyes.encoder, stage=eyes.stage, run=plan.asked.suited(eyes.encoder.default_method))
     new, labelled = _encode(plan, progress)
     why = eyes.explain(plan.why)

@@ -113,15 +113,23 @@ class Audition:
 
 
 def choose_eyes(
-    encoder: Encoder, stage: StageOne, labelled: Any, seed: int, device: str, progress: Progress = silent
+    encoder: Encoder,
+    stage: StageOne,
+    labelled: Any,
+    seed: int,
+    device: str,
+    progress: Progress = silent,
+    *,
+    pixels: bool = False,
 ) -> Eyes:
     """Let backbones look at some labelled images, and take the one whose features tell hidden classes apart best.
 
     Whoever is tried looks at the same images; what it costs is a matter of their number alone. Our own network, where
     it would be taken, learns the classes that are not hidden, from fewer images and in fewer epochs than in earnest.
-    Of the one that is taken, where many pictures are not square, is asked then how much of these it should see.
+    Of the one that is taken, where many pictures are not square, is asked then how much of these it should see. Where
+    `pixels` are needed later, which a pretrained network does not hand on, there is nothing to choose.
     """
-    if not isinstance(labelled, Listing):
+    if pixels or not isinstance(labelled, Listing):
         return Eyes(encoder, stage, None)
     names, framings = rival_names(encoder, stage), rival_framings(stage, labelled)
     if len(names) * len(framings) < 2:
