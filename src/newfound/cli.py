@@ -131,7 +131,6 @@ def discover(
 
     newfound discover --known photos/known --unlabelled photos/new -o run/
     newfound discover --model model/ --unlabelled photos/new --classes 5 -o run/
-    newfound discover --continue run/ -o run2/
 
     Args:
         unlabelled: folder of images, or a list (CSV, COCO).

@@ -47,7 +47,7 @@ class StageOne:
     size: int | None = None
     """Pixels of a side; default: 32, or the network's own."""
     framing: str = AUTO
-    """Of a picture that is not square: middle or whole."""
+    """Oblong pictures: middle or whole."""
     width: int = 16
     """small-resnet-18's; the paper: 64."""
     stride: int = 2

@@ -3,6 +3,8 @@
 EfficientNet-lite0, -lite1 and -lite2 come in Python packages, so that they work where no hub can be reached. They have
 seen ImageNet: results that rest on them are not comparable with those of networks that saw nothing else than the images
 at hand. Several may look side by side: `a+b`.
+
+Long, for weights and hub of others are met here alone.
 """
 
 import copy
