@@ -53,7 +53,7 @@ ARMS = {
     "unit features of the plain image": Arm(views=False, temper=False, white=None, axes=None),
     "… of the mean over views": Arm(temper=False, white=None, axes=None),
     "48 axes": Arm(temper=False, white=None),
-    "… tempered": Arm(white=None),
+    "… power-normalised": Arm(white=None),
     "… whitened, shrunk by 1": Arm(white=1.0),
     "… whitened, shrunk by 3": Arm(),
     "… whitened, shrunk by 10": Arm(white=10.0),
