@@ -2,11 +2,11 @@
 
     python scripts/choose_duplicates.py CIFAR
 
-Four sets: all embedded drawings, Debian's clip art (its 1378 stars apart: see decision 12), CIFAR-10's test images, and
-Tux Paint's stamps, for whose letters alone the shape of a file is asked. Of every fifth picture one copy is made: shifted,
-recompressed, resized, or all of these. Each set is put into an order by chance: bounds were chosen on the last 3000 pictures of it,
-1500 of which are shown again, and the first 1500 are reported. What is in the results already is not measured
-again.
+Four sets: all embedded drawings, Debian's clip art (its 1378 stars apart: see decision 12), CIFAR-10's test images,
+and Tux Paint's stamps, for whose letters alone the shape of a file is asked. Of every fifth picture one copy is made:
+shifted, recompressed, resized, or all of these. Each set is put into an order by chance: bounds were chosen on the
+last 3000 pictures of it, 1500 of which are shown again, and the first 1500 are reported. What is in the results
+already is not measured again.
 A pair is right where both come of one original, where the originals are equal to the pixel, or but for their size (no
 pixel of copies 64 wide differs by more than 16 of 256), and where they are one clip under one file name in two
 folders. Every other pair is counted as wrong, whatever it shows, and named in the results.
