@@ -27,7 +27,7 @@ from newfound import files
 from newfound.data.datasets import load_doodles
 from newfound.discovery.eyes import SEEN
 from newfound.discovery.facts import versions
-from newfound.discovery.rehearsal import SHRINKS, TRIED, Stage
+from newfound.discovery.rehearsal import SHRINKS, TRIED, RehearsalSet
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.rehearsal import Hiding, Trial, Way, choose, hide
 from newfound.networks.pretrained import trunk
@@ -115,7 +115,7 @@ def split(labels: torch.Tensor, number: int) -> Hiding:
     return Hiding(there, place[there], rest, place[rest], classes // 2, classes - classes // 2)
 
 
-def run(stage: Stage, hiding: Hiding, seed: int) -> dict[str, float]:
+def run(stage: RehearsalSet, hiding: Hiding, seed: int) -> dict[str, float]:
     """What each way of a backbone finds."""
     found = {}
     for shrink in SHRINKS:
@@ -125,7 +125,7 @@ def run(stage: Stage, hiding: Hiding, seed: int) -> dict[str, float]:
     return found
 
 
-def measure(stages: dict[str, Stage], number: int) -> dict[str, object]:
+def measure(stages: dict[str, RehearsalSet], number: int) -> dict[str, object]:
     """One split: what every way finds in earnest and in each of some rehearsals."""
     whole = split(next(iter(stages.values())).labels, number)
     turns = filter(None, (hide(whole.labels, number, "rehearsal", "eyes", turn) for turn in range(HIDINGS)))
@@ -171,7 +171,7 @@ def main() -> None:
         encoders = [FeatureEncoder(trunk(backbone), "cpu") for backbone in sorted(SEEN, key=len)]
         with tempfile.TemporaryDirectory() as place:
             listing = listed(SETS[name](asked.cifar, Path(place)), Path(place))
-            stages = {one.name: Stage.of(one.encode(listing), one) for one in encoders}
+            stages = {one.name: RehearsalSet.of(one.encode(listing), one) for one in encoders}
         for number in missing:
             rows.append({"set": name} | measure(stages, number))
             rows.sort(key=lambda row: ([*SETS].index(row["set"]), row["split"]))

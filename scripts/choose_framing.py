@@ -22,7 +22,7 @@ from newfound import files
 from newfound.data.listing import Listing, list_images
 from newfound.discovery.eyes import share_oblong
 from newfound.discovery.facts import versions
-from newfound.discovery.rehearsal import TRIED, Stage
+from newfound.discovery.rehearsal import TRIED, RehearsalSet
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.axes import SHRINK
 from newfound.functional.rehearsal import Trial, gain
@@ -73,7 +73,7 @@ def compare(name: str, listing: Listing, backbone: str) -> list[dict[str, object
     scores: dict[tuple[str, bool], list[float]] = {}
     for whole in (False, True):
         encoder = FeatureEncoder(trunk(backbone, whole=whole), "cpu")
-        stage = Stage.of(encoder.encode(listing), encoder)
+        stage = RehearsalSet.of(encoder.encode(listing), encoder)
         for hiding in stage.hidings("framing", HIDINGS, 0):
             told, pile = stage.latents(hiding, SHRINK)
             for reading in TRIED:

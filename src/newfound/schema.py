@@ -148,7 +148,7 @@ def record(fields: Mapping[str, Schema], optional: tuple[str, ...] = ()) -> Sche
     return check
 
 
-class Axes(NamedTuple):
+class TensorSpec(NamedTuple):
     """A tensor: its type, its axes by name, and for whole numbers from where to below which axis' length they go."""
 
     dtype: torch.dtype
@@ -157,7 +157,7 @@ class Axes(NamedTuple):
     distinct: bool = False
 
 
-def check_tensors(tensors: Mapping[str, Tensor], schema: Mapping[str, Axes], lengths: dict[str, int]) -> None:
+def check_tensors(tensors: Mapping[str, Tensor], schema: Mapping[str, TensorSpec], lengths: dict[str, int]) -> None:
     """Refuse tensors that are missing, of another type or of other lengths than `lengths` and each other, or that hold
     what cannot be. Whole numbers are never negative.
     """

@@ -23,7 +23,7 @@ from newfound.benchmark.results import read
 from newfound.benchmark.reviewer import filled
 from newfound.discovery.answers import answers
 from newfound.discovery.find import find
-from newfound.discovery.refine import Lesson, encoder_for, read_anew, relearn
+from newfound.discovery.refine import ReviewLesson, encoder_for, read_anew, relearn
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
 from newfound.discovery.tables import number_truth
@@ -50,7 +50,7 @@ def task():
 
 def lesson(task, edits):
     found, pile = task
-    return Lesson(found, answers(found, edits), found.run, encoder_for(found, found.run), pile, None)
+    return ReviewLesson(found, answers(found, edits), found.run, encoder_for(found, found.run), pile, None)
 
 
 def test_somebody_in_a_hurry_sees_a_row_of_each_order_and_splits_nothing(task):

@@ -18,7 +18,7 @@ from newfound.discovery import eyes, rehearsal
 from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
 from newfound.discovery.pages import page
 from newfound.discovery.rehearsal import (
-    Stage,
+    RehearsalSet,
     count_hidden,
     expect_of,
     plain_way,
@@ -74,7 +74,7 @@ def place(tmp_path_factory):
 
 def test_what_kept_classes_are_placed_by_knows_nothing_of_the_hidden(encoder):
     images = embedded("laws", range(8))
-    stage = Stage.of(images, encoder)
+    stage = RehearsalSet.of(images, encoder)
     (hiding,) = stage.hidings("choose", 1, 0)
     told, pile = stage.latents(hiding, 3.0)
     shuffled = hiding._replace(truth=hiding.truth.flip(0))
@@ -106,7 +106,7 @@ def test_what_is_trained_is_tried_as_find_trains_it(encoder, quick, monkeypatch)
 
 
 def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, monkeypatch):
-    stage, taught = Stage.of(embedded("thinned", range(6)), encoder), []
+    stage, taught = RehearsalSet.of(embedded("thinned", range(6)), encoder), []
     (hiding,) = stage.hidings("choose", 1, 0)
 
     def watch(learner, data, *rest, **how):
@@ -124,13 +124,13 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
 
 
 def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypatch):
-    stage, seen = Stage.of(embedded("dear", range(8)), encoder), []
+    stage, seen = RehearsalSet.of(embedded("dear", range(8)), encoder), []
 
     def watch(hiding, *rest):
         seen.append(hiding.pile.tolist())
         return stage.latents(hiding, 3.0)
 
-    monkeypatch.setattr(Stage, "trained", lambda self, *rest: watch(*rest))
+    monkeypatch.setattr(RehearsalSet, "trained", lambda self, *rest: watch(*rest))
     monkeypatch.setattr(rehearsal, "DEAR", 2)
     found = rehearsal._report(stage, Way(LITE, 3.0, encoder.default_method, KMEANS), 0, mixed=True)
     wanted = [stage.hidings(f"report {part}", 2, 0, part=part) for part in (1, 2)]
@@ -139,20 +139,20 @@ def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypat
 
 
 def test_expectations_come_from_other_hidings_than_the_choice(encoder, quick):
-    stage = Stage.of(embedded("apart", range(8)), encoder)
+    stage = RehearsalSet.of(embedded("apart", range(8)), encoder)
     chosen, reported = (stage.hidings(purpose, 3, 0) for purpose in ("choose", "report 1"))
     assert all(a.pile.tolist() != b.pile.tolist() for a in chosen for b in reported)
 
 
 def test_half_of_the_classes_can_take_part(encoder):
-    stage = Stage.of(embedded("half", range(10)), encoder)
+    stage = RehearsalSet.of(embedded("half", range(10)), encoder)
     (hiding,) = stage.hidings("report", 1, 0, part=2)
     labels = stage.labels[torch.cat([hiding.labelled, hiding.pile])]
     assert len(labels.unique()) == hiding.known + hiding.hidden == 5
 
 
 def test_counting_errs_as_a_loop_over_hidings_says(encoder):
-    stage = Stage.of(embedded("erred", range(8), strong=0.8), encoder)
+    stage = RehearsalSet.of(embedded("erred", range(8), strong=0.8), encoder)
     found = [*count_hidden(stage, 3)]
     hidings = stage.hidings("count", rehearsal.COUNTED, 3)
     assert len(found) == len(hidings) == rehearsal.COUNTED
@@ -173,14 +173,14 @@ def test_no_more_classes_are_looked_for_than_in_earnest(encoder, monkeypatch, cl
         return Sweep(3, dict.fromkeys(("pairs", "accuracy", "silhouette"), 0.0), "pairs", 0.1, ())
 
     monkeypatch.setattr(rehearsal, "sweep", tell)
-    found = [*count_hidden(Stage.of(embedded("many", range(classes), each=4), encoder), 0)]
+    found = [*count_hidden(RehearsalSet.of(embedded("many", range(classes), each=4), encoder), 0)]
     assert asked == [{"most": most, "starts": 1, "seed": 0}] * rehearsal.COUNTED
     assert found == [Errors(*(-math.log(classes),) * 3)] * rehearsal.COUNTED
 
 
 def test_how_counting_errs_is_a_function_of_images_and_seed(encoder, monkeypatch):
     monkeypatch.setattr(rehearsal, "COUNTED", 2)
-    stage = Stage.of(embedded("erred", range(6), strong=0.6), encoder)
+    stage = RehearsalSet.of(embedded("erred", range(6), strong=0.6), encoder)
     assert [*count_hidden(stage, 0)] == [*count_hidden(stage, 0)] != [*count_hidden(stage, 1)]
 
 

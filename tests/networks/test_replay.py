@@ -2,7 +2,7 @@ import torch
 from safetensors.torch import save
 
 from newfound.networks.model import Statistics
-from newfound.networks.replay import Replay, diagonal
+from newfound.networks.replay import LatentReplay, diagonal
 from newfound.types import generator
 
 
@@ -13,7 +13,7 @@ def statistics():
 
 def test_drawn_latents_have_the_classes_means_and_covariance():
     known = statistics()
-    z, labels = Replay(known, 3, 4).draw(20000, generator("draw"))
+    z, labels = LatentReplay(known, 3, 4).draw(20000, generator("draw"))
     for label in (0, 2):
         own = z[labels == label]
         torch.testing.assert_close(own.mean(0), known.means[label], atol=0.1, rtol=0)
@@ -21,13 +21,13 @@ def test_drawn_latents_have_the_classes_means_and_covariance():
 
 
 def test_a_class_without_a_mean_is_not_drawn_and_without_statistics_none_is():
-    assert Replay(statistics(), 3, 4).draw(2, generator(1))[1].tolist() == [0, 0, 2, 2]
-    z, labels = Replay(None, 3, 4).draw(2, generator(1))
+    assert LatentReplay(statistics(), 3, 4).draw(2, generator(1))[1].tolist() == [0, 0, 2, 2]
+    z, labels = LatentReplay(None, 3, 4).draw(2, generator(1))
     assert (z.shape, len(labels)) == ((0, 4), 0)
 
 
 def test_the_same_moment_draws_the_same_latents_and_another_one_others():
-    replay = Replay(statistics(), 3, 4)
+    replay = LatentReplay(statistics(), 3, 4)
     first, again, other = (replay.draw(5, generator(key))[0] for key in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -42,4 +42,4 @@ def test_a_diagonal_covariance_keeps_variances_alone():
 
 def test_what_is_remembered_can_be_saved():
     for known in (statistics(), None):
-        assert save(Replay(known, 3, 4).state_dict())
+        assert save(LatentReplay(known, 3, 4).state_dict())

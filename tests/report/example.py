@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from newfound.report.page import Exemplar, Found, Page
+from newfound.report.page import Exemplar, FoundClass, Page
 
 HOSTILE = '"><script>alert(\'1\')</script></script>\n<a href="https://evil.example/">&amp; %{x}</a> 海星 نجم.png'
 
@@ -12,9 +12,9 @@ def exemplar(name: str, confidence: float = 0.5, shape: tuple[int, int, int] = (
     return Exemplar(name, pixels, confidence)
 
 
-def found(name: str, size: int = 100, truth: dict[str, int] | None = None) -> Found:
+def found(name: str, size: int = 100, truth: dict[str, int] | None = None) -> FoundClass:
     typical = [exemplar(f"{name}-{i}.png", 0.91) for i in range(3)]
-    return Found(name, size, 0.62, typical, [exemplar(f"{name}-odd.png", 0.13)], truth)
+    return FoundClass(name, size, 0.62, typical, [exemplar(f"{name}-odd.png", 0.13)], truth)
 
 
 def example(classes: int = 3, points: int = 60, **more) -> Page:
@@ -37,7 +37,7 @@ def full(word: str) -> Page:
     return Page(
         title=word,
         lead=word,
-        classes=[Found(word, 1, 0.5, [exemplar(word)], [exemplar(word)], {word: 1})],
+        classes=[FoundClass(word, 1, 0.5, [exemplar(word)], [exemplar(word)], {word: 1})],
         points=np.zeros((1, 2)),
         assignments=np.zeros(1, int),
         captions=[word],

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from newfound.report.figures import PETROFF, colours, thumbnail
-from newfound.report.page import Found, Page, render
+from newfound.report.page import FoundClass, Page, render
 from tests.report.example import HOSTILE, example, exemplar, found, full
 
 
@@ -147,7 +147,7 @@ def test_any_number_of_classes(classes):
 
 
 def test_an_empty_class_is_shown():
-    assert "ghost" in Reader(render(Page("Few", "One.", [Found("ghost", 0, 0.0, [], [])]))).words
+    assert "ghost" in Reader(render(Page("Few", "One.", [FoundClass("ghost", 0, 0.0, [], [])]))).words
 
 
 def test_colours_are_all_different():

@@ -53,7 +53,7 @@ RIDGE = 0.05
 """How much the shared covariance is shrunk before latents are whitened by it for a head (decision 19)."""
 
 
-class Images(NamedTuple):
+class StepImages(NamedTuple):
     """Training images of a step by their rows, with the labels that they go under: −1 where unlabelled."""
 
     rows: Int[Tensor, " n"]
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 def learn(
-    which: Sequence, source: Source, model: Model, new: Images, old: Images, novel: int, name: str, seed: int
+    which: Sequence, source: Source, model: Model, new: StepImages, old: StepImages, novel: int, name: str, seed: int
 ) -> Step:
     """One step: the model, unlabelled images of novel classes, and, for a method that needs them, old images with
     labels, become a model of all classes. The model given stays as it is.
@@ -81,7 +81,7 @@ def learn(
     began, known, recipe = time.perf_counter(), len(model.classes), methods.parse(name)
     given, model = model, replace(model, backbone=copy.deepcopy(model.backbone))
     labelled = recipe.labelled == "needed"
-    shown = Images(*(torch.cat(parts) for parts in zip(old, new, strict=True))) if labelled else new
+    shown = StepImages(*(torch.cat(parts) for parts in zip(old, new, strict=True))) if labelled else new
     backbone, data = source.data(model, *shown)
     problem = Problem(backbone.dim, known, novel, labelled, len(data))
     with seeded(seed, "method", known):
@@ -205,7 +205,7 @@ def _walk(
     for step, novel in enumerate(sizes[1:], 1):
         before = len(model.classes)
         rows = ((source.labels >= before) & (source.labels < before + novel)).nonzero()[:, 0]
-        new, truth = Images(rows, torch.full_like(rows, -1)), source.labels[rows]
+        new, truth = StepImages(rows, torch.full_like(rows, -1)), source.labels[rows]
         done = learn(which, source, model, new, old, novel, name, seed)
         if step > 1:
             again = learn(which, source, first, new, base, novel, name, seed)
@@ -213,17 +213,17 @@ def _walk(
         names |= {before + output: label for output, label in matching(truth, done.guess).items()}
         discovered.append(accuracy(truth, done.guess))
         model = done.model
-        more = keep(source, model, Images(rows, before + done.guess), KEEPS.get(name, 0))
-        old = Images(torch.cat([old.rows, more.rows]), torch.cat([old.labels, more.labels]))
+        more = keep(source, model, StepImages(rows, before + done.guess), KEEPS.get(name, 0))
+        old = StepImages(torch.cat([old.rows, more.rows]), torch.cat([old.labels, more.labels]))
         table.append(score(source, sizes[: step + 1], tell(done, source.test(model)), names))
         progress(f"seed {seed}: {name}", len(sizes) - 1, {"epoch": float(step)})
     return {"discovery": discovered, "forward transfer": forward_transfer(discovered[1:], from_first)}
 
 
-def seen_at_first(source: Source, known: int) -> Images:
+def seen_at_first(source: Source, known: int) -> StepImages:
     """The labelled images of the first classes."""
     rows = (source.labels < known).nonzero()[:, 0]
-    return Images(rows, source.labels[rows])
+    return StepImages(rows, source.labels[rows])
 
 
 def score(source: Source, sizes: Many[int], logits: Float[Tensor, "m outputs"], names: dict[int, int]) -> list[float]:
@@ -253,7 +253,7 @@ def summarise(table: list[list[float]]) -> dict[str, Any]:
     }
 
 
-def keep(source: Source, model: Model, images: Images, most: int | None) -> Images:
+def keep(source: Source, model: Model, images: StepImages, most: int | None) -> StepImages:
     """At most so many images of each class, by herding, for methods that need some; None: all."""
     if most is None:
         return images
@@ -264,7 +264,7 @@ def keep(source: Source, model: Model, images: Images, most: int | None) -> Imag
         for label in images.labels.unique():
             own = (images.labels == label).nonzero()[:, 0]
             chosen.append(own[herding(z[own], most)])
-    return Images(*(values[torch.cat(chosen)] for values in images))
+    return StepImages(*(values[torch.cat(chosen)] for values in images))
 
 
 def able(steps: int) -> list[str]:

@@ -26,7 +26,7 @@ from newfound.discovery.answers import answers
 from newfound.discovery.discover import discover
 from newfound.discovery.edits import Classes
 from newfound.discovery.facts import versions
-from newfound.discovery.refine import Lesson, encoder_for, read_anew, relearn
+from newfound.discovery.refine import ReviewLesson, encoder_for, read_anew, relearn
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import KMEANS, NO, Run, StageOne
 from newfound.discovery.tables import number_truth
@@ -113,7 +113,7 @@ def follow(run: Discovery, stops: Sequence[int] = STOPS) -> list[dict[str, Any]]
             continue
         while left and step.actions >= left[0]:
             left.pop(0)
-        lesson = Lesson(found, answers(found, reviewer.run.edits), found.run, encoder, images, None)
+        lesson = ReviewLesson(found, answers(found, reviewer.run.edits), found.run, encoder, images, None)
         rows.append({"actions": step.actions, "looked": step.looked} | weigh(lesson, reviewer.kinds.keys()))
         log.info(f"After {step.actions} actions: {rows[-1]['before']:.3f} → {rows[-1]['after']:.3f}.")
         if not left:
@@ -121,7 +121,7 @@ def follow(run: Discovery, stops: Sequence[int] = STOPS) -> list[dict[str, Any]]
     return rows
 
 
-def weigh(lesson: Lesson, looked: Iterable[int]) -> dict[str, Any]:
+def weigh(lesson: ReviewLesson, looked: Iterable[int]) -> dict[str, Any]:
     """Accuracy on the images that nobody has decided on or looked at, before and after the answers were learnt from."""
     found, told, free = lesson.found, lesson.answers, lesson.answers.free.clone()
     free[[*looked]] = False

@@ -19,7 +19,7 @@ from PIL import Image
 from newfound.data.cifar import CIFAR10, CIFAR100, check_cifar, fetch_cifar, read_cifar
 from newfound.data.listing import check_folder
 from newfound.data.pixels import Images, arrays
-from newfound.data.splits import Classes, Split, split_by_class
+from newfound.data.splits import Split, SplitClasses, split_by_class
 from newfound.errors import InputError, choices
 
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -94,7 +94,7 @@ class PublicDataset:
     classes: int  # in all parts together
     parts: tuple[str, ...]  # the first is the one that is meant where none is named
     load: Callable[[str | Path | None, str], Images]  # a folder, None where the machine has it; and a part
-    splits: Mapping[str, Classes]
+    splits: Mapping[str, SplitClasses]
     check: Callable[[str | Path | None], None] = lambda root: None  # refuse a folder before anything is read
     fetch: Callable[[str | Path], Path] | None = None  # into a folder; None: it cannot be fetched
 
@@ -106,7 +106,7 @@ DATASETS = {
         load=partial(read_cifar, CIFAR10),
         check=partial(check_cifar, CIFAR10),
         fetch=partial(fetch_cifar, CIFAR10),
-        splits={"5-5": Classes((*range(5),), (*range(5, 10),))},
+        splits={"5-5": SplitClasses((*range(5),), (*range(5, 10),))},
     ),
     "cifar100": PublicDataset(
         classes=100,
@@ -115,11 +115,11 @@ DATASETS = {
         check=partial(check_cifar, CIFAR100),
         fetch=partial(fetch_cifar, CIFAR100),
         splits={
-            "80-20": Classes((*range(80),), (*range(80, 100),)),
-            "50-50": Classes((*range(50),), (*range(50, 100),)),
-            "20-80": Classes((*range(20),), (*range(20, 100),)),
+            "80-20": SplitClasses((*range(80),), (*range(80, 100),)),
+            "50-50": SplitClasses((*range(50),), (*range(50, 100),)),
+            "20-80": SplitClasses((*range(20),), (*range(20, 100),)),
             # DTC's: the ten between serve to estimate the number of classes
-            "80-10": Classes((*range(80),), (*range(90, 100),)),
+            "80-10": SplitClasses((*range(80),), (*range(90, 100),)),
         },
     ),
     "doodles": PublicDataset(
@@ -133,16 +133,16 @@ DATASETS = {
         parts=("all",),
         load=lambda root, part: load_digits(),
         splits={
-            "0-4": Classes((*range(5),), (*range(5, 10),)),
-            "5-9": Classes((*range(5, 10),), (*range(5),)),
-            "even": Classes((*range(0, 10, 2),), (*range(1, 10, 2),)),
+            "0-4": SplitClasses((*range(5),), (*range(5, 10),)),
+            "5-9": SplitClasses((*range(5, 10),), (*range(5),)),
+            "even": SplitClasses((*range(0, 10, 2),), (*range(1, 10, 2),)),
         },
     ),
     "fashion-mnist": PublicDataset(
         classes=10,
         parts=("train",),
         load=lambda root, part: load_fashion_mnist(root),
-        splits={"5-5": Classes((*range(5),), (*range(5, 10),))},
+        splits={"5-5": SplitClasses((*range(5),), (*range(5, 10),))},
     ),
 }
 """All there are. A split's name says nothing without its dataset."""
@@ -165,7 +165,7 @@ def fetch_dataset(name: str, folder: str | Path) -> Path:
     return able[name](folder)
 
 
-def split_classes(dataset: str, name: str) -> Classes:
+def split_classes(dataset: str, name: str) -> SplitClasses:
     """The classes of a split by its name: one of the field's, or the same with the classes in another order.
 
     `5-5@11` takes the order of `numpy.random.default_rng(11).permutation(10)`, and of it the first five as known.

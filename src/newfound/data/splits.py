@@ -13,17 +13,17 @@ from newfound.data.pixels import Images
 from newfound.errors import InputError, shorten
 
 
-class Classes(NamedTuple):
+class SplitClasses(NamedTuple):
     """Which classes of a dataset are known, and which are novel."""
 
     known: tuple[int, ...]
     novel: tuple[int, ...]
 
-    def permute(self, count: int, seed: int) -> "Classes":
+    def permute(self, count: int, seed: int) -> "SplitClasses":
         """The same split of a dataset's classes, so many, in another order: `numpy.random.default_rng(seed)`'s."""
         order = np.random.default_rng(seed).permutation(count).tolist()
         known, novel = (tuple(order[place] for place in part) for part in self)
-        return Classes(known, novel)
+        return SplitClasses(known, novel)
 
 
 @dataclass(frozen=True, eq=False)

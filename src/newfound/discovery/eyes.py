@@ -12,7 +12,7 @@ from torch import Tensor
 from newfound.console import Progress, silent
 from newfound.data.decoding import measure_sides
 from newfound.data.listing import Listing
-from newfound.discovery.rehearsal import HIDINGS, TRIED, Stage, plain_way, preferred_way, too_few
+from newfound.discovery.rehearsal import HIDINGS, TRIED, RehearsalSet, plain_way, preferred_way, too_few
 from newfound.discovery.settings import AUTO, KMEANS, MIDDLE, NO, WHOLE, StageOne
 from newfound.encoders import Encoder, choose_encoder, embed
 from newfound.encoders.choose import SAMPLE
@@ -101,7 +101,7 @@ class Audition:
         hidings: list[Hiding] = []
         for rival in sorted(rivals, key=lambda rival: rival.encoder.name == OWN):  # it is judged on what others read
             if isinstance(rival.encoder, FeatureEncoder):
-                stage_set = Stage.of(rival.encoder.encode(some, self.progress), rival.encoder)
+                stage_set = RehearsalSet.of(rival.encoder.encode(some, self.progress), rival.encoder)
                 some = stage_set.images.listing
                 hidings = stage_set.hidings("eyes", HIDINGS, self.seed)
                 scores |= _look(stage_set, hidings, self.seed)
@@ -168,7 +168,7 @@ def share_oblong(listing: Listing) -> float:
     return sum(max(found) >= LONG * min(found) for found in there) / max(len(there), 1)
 
 
-def _look(stage: Stage, hidings: list[Hiding], seed: int) -> dict[Way, list[float]]:
+def _look(stage: RehearsalSet, hidings: list[Hiding], seed: int) -> dict[Way, list[float]]:
     """What a pretrained network's features tell, before anything is trained."""
     scores: dict[Way, list[float]] = {}
     for hiding in hidings:
@@ -203,7 +203,7 @@ def _learn(
         taught = encoder.encode(relabel(labelled.pick(torch.tensor(rows)[order])))
         model = encoder.fit_known(taught, short, seed, progress=progress)
         z = embed(model, shown)
-        scores.append(Stage.score(hiding, z[hiding.labelled], z[hiding.pile], KMEANS, seed))
+        scores.append(RehearsalSet.score(hiding, z[hiding.labelled], z[hiding.pile], KMEANS, seed))
     return {way: scores}
 
 

@@ -112,7 +112,7 @@ def _share(text: str) -> float:
     return number / 100 if "%" in text else number
 
 
-def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) -> report.Found:
+def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) -> report.FoundClass:
     found, members = now.found, now.rows(number).tolist()
     ordered = table.iloc[members].sort_values("distance", kind="stable")
     kept = [
@@ -123,7 +123,7 @@ def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) 
     sure = [shown for unsure, shown in kept if not unsure]
     typical = sure[: min(EXEMPLARS, len(kept) - min(DOUBTFUL, len(kept) // 3))]
     others = [shown for _, shown in kept if shown not in typical]
-    return report.Found(
+    return report.FoundClass(
         name=now.names[number],
         size=int((~ordered["kind"].isin(DOUBTED)).sum()),  # a class may be called so
         unsure=int((ordered["kind"] == "unsure").sum()),

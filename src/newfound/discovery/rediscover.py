@@ -21,7 +21,7 @@ from newfound.discovery.facts import About
 from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.looking import tell_skipped
 from newfound.discovery.plan import Source, check_labelled, check_model, expand_home, list_source, path_of
-from newfound.discovery.refine import Lesson, encoder_for, refine
+from newfound.discovery.refine import ReviewLesson, encoder_for, refine
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne, check_device
 from newfound.discovery.storage import CHECKPOINT, DISCOVERY, locate
@@ -36,7 +36,7 @@ REVIEW = "Look at its classes first (`newfound review`), and accept, move, merge
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RediscoveryPlan:
     """What will be learnt. All that a person could have got wrong was looked at, but what only reading images shows."""
 
     before: Discovery  # with the edits that teach
@@ -97,7 +97,7 @@ def plan_rediscovery(
     images: Source | None = None,
     device: str | None = None,
     edits: int | None = None,
-) -> Plan:
+) -> RediscoveryPlan:
     """Look at all that is asked for."""
     known, images = expand_home(known), expand_home(images)
     if device is not None:
@@ -122,7 +122,7 @@ def plan_rediscovery(
     encoder.check_images([some for some in (listing, labelled) if isinstance(some, Images)])
     kept: dict[str, Any] = {"continue": None if isinstance(run, Discovery) else path_of(run), "known": path_of(known)}
     kept |= {"images": path_of(images), "edits": len(said), "device": settings.device}
-    return Plan(Discovery(found, said), told, settings, encoder, listing, labelled, kept)
+    return RediscoveryPlan(Discovery(found, said), told, settings, encoder, listing, labelled, kept)
 
 
 def check_place(run: str | Path | Discovery, output: Path | str | None) -> None:
@@ -171,7 +171,7 @@ def check_same(found: Listing, given: Listing) -> None:
         )
 
 
-def _encode(plan: Plan, progress: Progress) -> Lesson:
+def _encode(plan: RediscoveryPlan, progress: Progress) -> ReviewLesson:
     """The images as the backbone will be given them; what cannot be read any more is refused."""
     unlabelled = encode_source(plan.encoder, plan.unlabelled, progress)
     if lost := len(plan.before.found) - len(unlabelled):
@@ -183,7 +183,7 @@ def _encode(plan: Plan, progress: Progress) -> Lesson:
     if plan.labelled is not None:
         labelled = encode_source(plan.encoder, plan.labelled, progress)
         check_leaks(labelled, unlabelled)
-    return Lesson(plan.before.found, plan.answers, plan.run, plan.encoder, unlabelled, labelled)
+    return ReviewLesson(plan.before.found, plan.answers, plan.run, plan.encoder, unlabelled, labelled)
 
 
 def next_place(run: Path) -> Path:

@@ -46,7 +46,7 @@ log = logging.getLogger("newfound")
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class ReviewLesson:
     """All that is learnt from: the images, what is said of them, and how the run was made."""
 
     found: Found
@@ -79,7 +79,7 @@ def encoder_for(found: Found, run: Run) -> Encoder:
 
 
 def refine(
-    lesson: Lesson,
+    lesson: ReviewLesson,
     *,
     about: About | None = None,
     progress: Progress = silent,
@@ -96,7 +96,7 @@ def refine(
 
 
 def relearn(
-    lesson: Lesson, *, progress: Progress = silent, checkpoint: Path | None = None, resume: bool = False
+    lesson: ReviewLesson, *, progress: Progress = silent, checkpoint: Path | None = None, resume: bool = False
 ) -> Learnt:
     """Train the run's method again, with the images that somebody vouches for as labelled ones.
 
@@ -122,7 +122,7 @@ def relearn(
     return _collect(lesson, model, trained)
 
 
-def pose(lesson: Lesson) -> tuple[Dataset, Problem]:
+def pose(lesson: ReviewLesson) -> tuple[Dataset, Problem]:
     """What is trained on, and the problem that it is: classes of which labelled images are here are known ones, all
     others are new, also those whose labelled images are away.
     """
@@ -144,7 +144,7 @@ def pose(lesson: Lesson) -> tuple[Dataset, Problem]:
     return data, Problem(dim, len(taught), novel, labelled=bool(taught), rows=len(data), mixed=bool(taught))
 
 
-def _collect(lesson: Lesson, model: Model, trained: Trained) -> Learnt:
+def _collect(lesson: ReviewLesson, model: Model, trained: Trained) -> Learnt:
     """What training left, of all images: those that were set aside are looked at now."""
     first, kept = 0 if lesson.labelled is None else len(lesson.labelled), lesson.kept
     before, after = (survey.features[first:] for survey in (trained.before, trained.after))
@@ -172,7 +172,7 @@ def number_known(found: Found, now: Classes) -> dict[str, int]:
     return dict(zip(found.known, now.owners[: len(found.known)].tolist(), strict=True))
 
 
-def numbers_that_stay(lesson: Lesson) -> list[int]:
+def numbers_that_stay(lesson: ReviewLesson) -> list[int]:
     """The classes that go on, known ones first: those with images, and known ones of which is known where they lie."""
     now, found = lesson.answers.classes, lesson.found
     able = found.model.classes if lesson.labelled is not None else found.model.recognisable
@@ -180,7 +180,7 @@ def numbers_that_stay(lesson: Lesson) -> list[int]:
     return [number for number in lesson.answers.numbers if number in placed or len(now.rows(number))]
 
 
-def stand_for_known(lesson: Lesson, learnt: Learnt, numbers: Sequence[int], unit: bool) -> KnownPoints | None:
+def stand_for_known(lesson: ReviewLesson, learnt: Learnt, numbers: Sequence[int], unit: bool) -> KnownPoints | None:
     """What stands for known classes among latents, by their places among these numbers."""
     if not lesson.found.known:
         return None
@@ -198,7 +198,7 @@ def stand_for_known(lesson: Lesson, learnt: Learnt, numbers: Sequence[int], unit
     return KnownPoints(points.points[seen], places[points.labels[seen]], counts)
 
 
-def read_anew(lesson: Lesson, learnt: Learnt) -> tuple[list[int], Clusters]:
+def read_anew(lesson: ReviewLesson, learnt: Learnt) -> tuple[list[int], Clusters]:
     """The classes that go on, by number, and the clusters that they are now, in the same order."""
     now, numbers, kept = lesson.answers.classes, numbers_that_stay(lesson), lesson.kept
     unit, seed = lesson.found.clusters.unit, lesson.run.seed
@@ -213,7 +213,7 @@ def read_anew(lesson: Lesson, learnt: Learnt) -> tuple[list[int], Clusters]:
     return numbers, Clusters(everywhere, read.centres, sizes, unit)
 
 
-def _measure(lesson: Lesson, learnt: Learnt, about: About) -> Found:
+def _measure(lesson: ReviewLesson, learnt: Learnt, about: About) -> Found:
     """What was measured, from what training left."""
     found, run, now = lesson.found, lesson.run, lesson.answers.classes
     numbers, clusters = read_anew(lesson, learnt)
@@ -242,7 +242,7 @@ def _measure(lesson: Lesson, learnt: Learnt, about: About) -> Found:
     )
 
 
-def _begin(lesson: Lesson, learnt: Learnt, clusters: Clusters, known: tuple[str, ...]) -> Found:
+def _begin(lesson: ReviewLesson, learnt: Learnt, clusters: Clusters, known: tuple[str, ...]) -> Found:
     """What was read, not whole yet. Where known classes were merged nobody knows where outliers of the new ones begin,
     and none is called so.
     """
@@ -257,7 +257,7 @@ def _begin(lesson: Lesson, learnt: Learnt, clusters: Clusters, known: tuple[str,
     return Found(lesson.found.listing, model, learnt.features, clusters, calibration, threshold=0.0, fit=fit)
 
 
-def _state(lesson: Lesson, about: About, new: int, known: int) -> dict[str, str]:
+def _state(lesson: ReviewLesson, about: About, new: int, known: int) -> dict[str, str]:
     """How it was made, for people."""
     facts = state_facts(
         about,

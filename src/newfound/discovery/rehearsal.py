@@ -80,7 +80,7 @@ MAIN, SAMPLE = 256, 3000
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class RehearsalSet:
     """Features of known classes on which hidings are played, along their main directions."""
 
     images: FeatureImages
@@ -90,12 +90,12 @@ class Stage:
     encoder: FeatureEncoder
 
     @staticmethod
-    def of(images: FeatureImages, encoder: FeatureEncoder) -> "Stage":
+    def of(images: FeatureImages, encoder: FeatureEncoder) -> "RehearsalSet":
         """Those of labelled images."""
         x, labels = power_normalised(images.features()), images.listing.labels
         some = torch.randperm(len(x), generator=generator("main directions"))[:SAMPLE]
         main = axes(moments(x[some]), MAIN)
-        return Stage(images, labels, (x.double() - main.centre) @ main.matrix, main, encoder)
+        return RehearsalSet(images, labels, (x.double() - main.centre) @ main.matrix, main, encoder)
 
     def hidings(self, purpose: str, number: int, seed: int, *, mixed: bool = True, part: int = 1) -> list[Hiding]:
         """So many, of all classes or of one in `part`; none where too few classes are known."""
@@ -189,7 +189,7 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
     What it costs is a matter of images alone, at most 1500 of either kind a hiding, never of a clock: the same images
     and seed give the same choice.
     """
-    stage = Stage.of(images, encoder)
+    stage = RehearsalSet.of(images, encoder)
     known = len(images.listing.classes)
     hidings = stage.hidings("choose", HIDINGS, seed)
     if not hidings:
@@ -218,7 +218,7 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
 
 
 def _try(
-    stage: Stage, hiding: Hiding, default: Way, *, dear: bool, seed: int
+    stage: RehearsalSet, hiding: Hiding, default: Way, *, dear: bool, seed: int
 ) -> Iterator[tuple[Way, Float[Tensor, "m dim"], Float[Tensor, "n dim"]]]:
     """Every way of a backbone on one hiding, with its latents of labelled and of unlabelled images."""
     for shrink in SHRINKS:
@@ -231,7 +231,7 @@ def _try(
             yield Way(default.backbone, SHRINK, default.method, reading), told, pile
 
 
-def _report(stage: Stage, way: Way, seed: int, *, mixed: bool) -> Expected | None:
+def _report(stage: RehearsalSet, way: Way, seed: int, *, mixed: bool) -> Expected | None:
     """What a way gives on other hidings than it was chosen on, of all the known classes and of half of them."""
     scores, classes, number = [], [], REPORTED if way.method == "kmeans" else DEAR
     for part in (1, 2):
@@ -245,7 +245,7 @@ def _report(stage: Stage, way: Way, seed: int, *, mixed: bool) -> Expected | Non
     return expect(scores, classes)
 
 
-def count_hidden(stage: Stage, seed: int) -> Iterator[Errors]:
+def count_hidden(stage: RehearsalSet, seed: int) -> Iterator[Errors]:
     """How far off each way of counting is where some known classes are hidden and counted as in earnest, on axes that
     know the kept ones alone; by one start each, for the errors of several hidings are averaged.
     """

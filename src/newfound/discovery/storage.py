@@ -39,7 +39,7 @@ from newfound.functional.counting import Candidate, Count, Criterion
 from newfound.networks.model import Model
 from newfound.schema import (
     MOST,
-    Axes,
+    TensorSpec,
     check_tensors,
     damaged,
     each,
@@ -126,22 +126,22 @@ PLAIN = record(
 """What `discovery.json` holds."""
 
 MEASURED = {
-    "features": Axes(torch.float32, ("images", "dimensions")),
-    "centres": Axes(torch.float32, ("clusters", "dimensions")),
-    "assignment": Axes(torch.int64, ("images",), below="clusters"),
-    "sizes": Axes(torch.int64, ("clusters",)),
-    "thumbnail rows": Axes(torch.int64, ("thumbnails",), below="images", distinct=True),
+    "features": TensorSpec(torch.float32, ("images", "dimensions")),
+    "centres": TensorSpec(torch.float32, ("clusters", "dimensions")),
+    "assignment": TensorSpec(torch.int64, ("images",), below="clusters"),
+    "sizes": TensorSpec(torch.int64, ("clusters",)),
+    "thumbnail rows": TensorSpec(torch.int64, ("thumbnails",), below="images", distinct=True),
 }
 """What `discovery.safetensors` holds, beside the thumbnails."""
 
 FITTED = {
-    "along": Axes(torch.float32, ("images", "axes")),
-    "beside": Axes(torch.float32, ("images",)),
-    "centres along": Axes(torch.float32, ("clusters", "axes")),
+    "along": TensorSpec(torch.float32, ("images", "axes")),
+    "beside": TensorSpec(torch.float32, ("images",)),
+    "centres along": TensorSpec(torch.float32, ("clusters", "axes")),
 }
 """Where outliers show, in the order of `Fit`: all or nothing of it is there."""
 
-THUMBNAILS = {"thumbnails": Axes(torch.uint8, ("thumbnails", "channels", "height", "width"))}
+THUMBNAILS = {"thumbnails": TensorSpec(torch.uint8, ("thumbnails", "channels", "height", "width"))}
 
 REFERENCE = "references "
 """Before the place of a known class, the name of the small copies of its labelled images."""
@@ -252,7 +252,9 @@ def _check(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
             place = name.removeprefix(REFERENCE)
             fits = place.isascii() and place.isdecimal() and int(place) < known
             needs(fits, name, "there", f"references of known classes, whose places are below {known}")
-            check_tensors(tensors, {name: Axes(torch.uint8, (name, "colours", f"rows of {name}", "columns"))}, lengths)
+            check_tensors(
+                tensors, {name: TensorSpec(torch.uint8, (name, "colours", f"rows of {name}", "columns"))}, lengths
+            )
     except ValueError as error:
         raise damaged(folder / TENSORS, error, MEND) from error
 

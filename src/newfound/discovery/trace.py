@@ -10,7 +10,7 @@ from torch import Tensor
 
 from newfound import files
 from newfound.errors import InputError
-from newfound.schema import Axes, check_tensors, damaged, each, parse_json, read_tensors, record, text
+from newfound.schema import TensorSpec, check_tensors, damaged, each, parse_json, read_tensors, record, text
 from newfound.training.moments import Moment
 
 TRACE = "trace.safetensors"
@@ -18,8 +18,8 @@ TRACE = "trace.safetensors"
 ABOUT = record({"title": text, "classes": each(text)})
 """What the header of `trace.safetensors` holds."""
 
-KEPT = {"labels": Axes(torch.int64, ("images",), below="classes")} | {
-    f"{when}.{name}": Axes(dtype, axes)
+KEPT = {"labels": TensorSpec(torch.int64, ("images",), below="classes")} | {
+    f"{when}.{name}": TensorSpec(dtype, axes)
     for when in ("before", "after")
     for name, dtype, axes in (
         ("rows", torch.int64, ("images",)),

@@ -23,7 +23,7 @@ from newfound.methods.base import Method, Own, Recipe, note_old_latents, own_vie
 from newfound.networks.backbone import Backbone, Frozen
 from newfound.networks.heads import unbiased
 from newfound.networks.model import Model, Statistics
-from newfound.networks.replay import Replay
+from newfound.networks.replay import LatentReplay
 from newfound.spacing.prototypes import move
 from newfound.types import Batch, Latents, Losses, Now, Problem, Survey, Training
 
@@ -47,9 +47,9 @@ class Anchored(Method):
         c_k ← unit((v_k c_k + Σ u_i) / (v_k + n_k))
 
     Known prototypes start at the directions of their classes' latents, drawn from what is remembered of them
-    (`Replay`), and n_k drawn latents hold them as images hold the novel ones; k-means places these. Anchors e of known
-    classes are orthonormal and the nearest such to their prototypes; `extend` adds those of novel ones, at the same
-    distance from all, without moving any, turned towards the novel prototypes. W whitens by the known classes'
+    (`LatentReplay`), and n_k drawn latents hold them as images hold the novel ones; k-means places these. Anchors e of
+    known classes are orthonormal and the nearest such to their prototypes; `extend` adds those of novel ones, at the
+    same distance from all, without moving any, turned towards the novel prototypes. W whitens by the known classes'
     covariance.
 
     What the old backbone says of the images (ρ = 10) keeps true what is remembered. Discovery `apart` (ρ = 0) lets the
@@ -91,7 +91,7 @@ class Anchored(Method):
         self.register_buffer("limit", torch.tensor(1.0))  # beyond which counts do not grow
         metric = torch.eye(problem.dim) if known is None else whitening(known.within_covariance, SHRINK)
         self.register_buffer("metric", metric)
-        self.replay = Replay(known, problem.known, problem.dim)
+        self.replay = LatentReplay(known, problem.known, problem.dim)
         self.old = Frozen(backbone) if distilled else None
 
     def space(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

@@ -16,7 +16,7 @@ from newfound.methods.base import Method, Recipe, note_old_latents, unlabelled_r
 from newfound.methods.widened import FEW, TRAINING, WidenedMethod
 from newfound.networks.backbone import Backbone, Frozen
 from newfound.networks.model import Model, Statistics
-from newfound.networks.replay import Replay, diagonal
+from newfound.networks.replay import LatentReplay, diagonal
 from newfound.types import Batch, Latents, Losses, Now, Problem
 
 
@@ -46,7 +46,7 @@ class Frost(WidenedMethod):
     ):
         super().__init__(problem, head)
         self.distilled, self.each = distilled, 20 if problem.known <= FEW else 2
-        self.replay = Replay(diagonal(known), problem.known, problem.dim)
+        self.replay = LatentReplay(diagonal(known), problem.known, problem.dim)
         self.old = Frozen(backbone)
 
     def prepare(self, batch: Batch, now: Now) -> Batch:

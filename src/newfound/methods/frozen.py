@@ -20,7 +20,7 @@ from newfound.functional.schedules import warm_cosine
 from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.networks.heads import Cosine, unbiased
 from newfound.networks.model import Model, Statistics
-from newfound.networks.replay import Replay
+from newfound.networks.replay import LatentReplay
 from newfound.types import Batch, Latents, Losses, Now, Problem, Training
 
 TEMPERATURE = 0.1
@@ -50,7 +50,7 @@ class FrozenBaseline(Method):
         self.known, self.novel = Cosine(problem.dim, problem.known), Cosine(problem.dim, problem.novel)
         if head is not None:
             self.known.load_state_dict({"weight": F.normalize(head.weight.detach(), dim=1)})
-        self.replay, self.each = Replay(known, problem.known, problem.dim), max(1, DRAWN // max(1, problem.known))
+        self.replay, self.each = LatentReplay(known, problem.known, problem.dim), max(1, DRAWN // max(1, problem.known))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`swapped` and `novel` on unlabelled images; `replay` of drawn latents, or `cross-entropy` on labelled."""

@@ -24,7 +24,7 @@ from newfound.networks.pretrained import PretrainedBackbone, rebuilt
 from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.schema import (
-    Axes,
+    TensorSpec,
     check_finite,
     check_tensors,
     check_weights,
@@ -103,9 +103,9 @@ PLAIN = record(
 """What `model.json` holds."""
 
 MEASURED = {
-    "means": Axes(torch.float32, ("classes", "dimensions")),
-    "spread": Axes(torch.float32, ("dimensions", "dimensions")),
-    "counts": Axes(torch.int64, ("classes",)),
+    "means": TensorSpec(torch.float32, ("classes", "dimensions")),
+    "spread": TensorSpec(torch.float32, ("dimensions", "dimensions")),
+    "counts": TensorSpec(torch.int64, ("classes",)),
 }
 """What `model.safetensors` holds of the known classes, among latents and again among features (`statistics.`); beside
 it the weights of the backbone, the head and the similarity, each as its network says.

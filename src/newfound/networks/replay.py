@@ -11,7 +11,7 @@ from newfound.networks.model import Statistics
 
 
 @final
-class Replay(nn.Module):
+class LatentReplay(nn.Module):
     """Known classes as normal distributions of latents, to draw from where their images are not at hand.
 
         z ~ N(μ_k, S),   S the covariance that all classes share

@@ -27,7 +27,7 @@ class Exemplar:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundClass:
     """One class."""
 
     name: str
@@ -50,7 +50,7 @@ class Page:
 
     title: str
     lead: str  # one sentence: what was found
-    classes: list[Found]
+    classes: list[FoundClass]
     warnings: list[str] = field(default_factory=list)  # sentences: why little of it should be believed
     notes: list[str] = field(default_factory=list)  # sentences about classes that are not shown
     points: Float[ndarray, "n 2"] = field(default_factory=lambda: np.zeros((0, 2)))
@@ -178,7 +178,7 @@ def overview(page: Page) -> str:
     )
 
 
-def row(i: int, found: Found, colour: str, share: float, mapped: bool) -> str:
+def row(i: int, found: FoundClass, colour: str, share: float, mapped: bool) -> str:
     """One line of the list: picture, name, size as a bar, confidence; a button where there is a map to act on."""
     tag, state = ("button", f' type="button" aria-pressed="false" data-class="{i}"') if mapped else ("div", "")
     shown = found.exemplars or found.doubtful
@@ -219,7 +219,7 @@ def gallery(page: Page) -> str:
     )
 
 
-def article(i: int, found: Found, colour: str) -> str:
+def article(i: int, found: FoundClass, colour: str) -> str:
     """One class: how large and how clear it is, its typical and its doubtful images, and their names."""
     listed = "".join(
         f"<tr><td><bdi>{escape(shown.name)}</bdi></td><td>{sureness(shown)}</td></tr>"
@@ -239,7 +239,7 @@ def article(i: int, found: Found, colour: str) -> str:
     )
 
 
-def compared(found: Found) -> str:
+def compared(found: FoundClass) -> str:
     """The labelled images that a class is to be compared with, under what they are of."""
     if not found.references:
         return f'<p class="small near">Nearest known class: <bdi>{escape(found.nearest)}</bdi></p>' * bool(
@@ -249,7 +249,7 @@ def compared(found: Found) -> str:
     return strip(of, found.references).replace("<div>", '<div class="near">', 1)
 
 
-def remarks(found: Found) -> str:
+def remarks(found: FoundClass) -> str:
     """A class's number, that it was known before, and how many images may be of it too."""
     said = [f"number {found.number}"] * (found.number > 0) + ["known before"] * found.known
     said += [f"{found.unsure:,} more are unsure"] * (found.unsure > 0)
@@ -283,7 +283,7 @@ def most(truth: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(truth.items(), key=lambda pair: -pair[1])
 
 
-def coloured(classes: list[Found]) -> Iterator[tuple[int, Found, str]]:
+def coloured(classes: list[FoundClass]) -> Iterator[tuple[int, FoundClass, str]]:
     """Each class with its place and its colour."""
     return zip(range(len(classes)), classes, colours(len(classes)), strict=True)
 

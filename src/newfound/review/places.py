@@ -14,7 +14,7 @@ from newfound import files
 from newfound.discovery.found import Found
 from newfound.errors import InputError
 from newfound.report.maps import flatten_apart, principal
-from newfound.schema import Axes, check_tensors, read_tensors
+from newfound.schema import TensorSpec, check_tensors, read_tensors
 
 PLACES = "map.safetensors"
 """The file in a run's folder that holds the places, and what they were made from."""
@@ -73,7 +73,7 @@ def read_places(path: Path, features: Float[ndarray, "shown dim"]) -> Float[ndar
     try:
         tensors, about = read_tensors(path, "It is made anew.")
         lengths = {"images": len(features), "directions": 2}
-        check_tensors(tensors, {"places": Axes(torch.float32, ("images", "directions"))}, lengths)
+        check_tensors(tensors, {"places": TensorSpec(torch.float32, ("images", "directions"))}, lengths)
     except ValueError:
         return None
     return tensors["places"].numpy() if about.get(ABOUT) == identify_features(features) else None
