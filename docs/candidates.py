@@ -45,7 +45,7 @@ from newfound.encoders.known import known_points
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import accuracy, gcd_accuracy
 from newfound.functional.rehearsal import Way
-from newfound.networks.pretrained import LITE, trunk
+from newfound.networks.pretrained import LITE, load_pretrained
 from newfound.networks.resnet import OWN
 from newfound.training.loop import Learner
 from newfound.training.train import train
@@ -151,7 +151,7 @@ def learn(side: Side, choice: int) -> dict[str, object]:
 def make(name: str, listing: Listing, choice: int, before: dict[str, Any] | None) -> dict[str, object]:
     """One choice of a set as a row; `before` it was this."""
     several = SEEN if name in FRESH and choice < ALL else (LITE,)
-    encoders = {backbone: FeatureEncoder(trunk(backbone), "cpu") for backbone in several}
+    encoders = {backbone: FeatureEncoder(load_pretrained(backbone), "cpu") for backbone in several}
     sides = {one: deal(extract_features(listing, encoders[one].backbone, device="cpu"), choice) for one in several}
     there = {} if before is None else {by["backbone"]: by["found"] for by in before["by"]}
     by = [measure(sides[one], encoders[one], choice, there.get(one, {})) for one in several]

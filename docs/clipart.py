@@ -32,7 +32,7 @@ from newfound.discovery.tables import number_truth
 from newfound.encoders.extraction import extract_features
 from newfound.functional.cluster import kmeans, semi_supervised_kmeans
 from newfound.functional.metrics import accuracy, gcd_accuracy
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 
 KNOWN = len(KINDS) // 2
@@ -86,7 +86,7 @@ def tasks(folder: Path, splits: int, most: int) -> Iterator[tuple[int, Task]]:
 
 def controls(task: Task) -> dict[str, dict[str, float]]:
     """k-means and GCD's semi-supervised k-means on unit features of the plain backbone, number of classes given."""
-    eye = trunk()
+    eye = load_pretrained()
     labelled, unlabelled, answers = (
         extract_features(list_images(path, labelled=told), eye)
         for path, told in ((task.known, True), (task.unlabelled, False), (task.unlabelled, True))

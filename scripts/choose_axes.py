@@ -27,7 +27,7 @@ from newfound.functional.axes import SHRINK, axes, moments, power_normalised
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 
 STAMPS = Path("/usr/share/tuxpaint/stamps")
@@ -80,7 +80,7 @@ def photographs(root: Path) -> tuple[list[np.ndarray], list[int]]:
 
 def seen(pixels: list[np.ndarray]) -> Tensor:
     """Calm records and those of the plain images."""
-    eye, records = trunk(), []
+    eye, records = load_pretrained(), []
     for first in range(0, len(pixels), 32):
         chunk = enumerate(pixels[first : first + 32])
         some = {key(bytes([place]) + image.tobytes(), None): image for place, image in chunk}

@@ -30,7 +30,7 @@ from newfound.discovery.facts import versions
 from newfound.discovery.rehearsal import SHRINKS, TRIED, RehearsalSet
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.rehearsal import Hiding, Trial, Way, choose, hide
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 
 ROOT = Path(__file__).parents[1]
@@ -168,7 +168,7 @@ def main() -> None:
         missing = [number for number in range(SPLITS) if number not in there]
         if not missing:
             continue
-        encoders = [FeatureEncoder(trunk(backbone), "cpu") for backbone in sorted(SEEN, key=len)]
+        encoders = [FeatureEncoder(load_pretrained(backbone), "cpu") for backbone in sorted(SEEN, key=len)]
         with tempfile.TemporaryDirectory() as place:
             listing = listed(SETS[name](asked.cifar, Path(place)), Path(place))
             stages = {one.name: RehearsalSet.of(one.encode(listing), one) for one in encoders}

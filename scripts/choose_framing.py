@@ -26,7 +26,7 @@ from newfound.discovery.rehearsal import TRIED, RehearsalSet
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.axes import SHRINK
 from newfound.functional.rehearsal import Trial, gain
-from newfound.networks.pretrained import LITE, trunk
+from newfound.networks.pretrained import LITE, load_pretrained
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs"))
@@ -72,7 +72,7 @@ def compare(name: str, listing: Listing, backbone: str) -> list[dict[str, object
     """Either framing on the same hidings, a row for each way to read."""
     scores: dict[tuple[str, bool], list[float]] = {}
     for whole in (False, True):
-        encoder = FeatureEncoder(trunk(backbone, whole=whole), "cpu")
+        encoder = FeatureEncoder(load_pretrained(backbone, whole=whole), "cpu")
         stage = RehearsalSet.of(encoder.encode(listing), encoder)
         for hiding in stage.hidings("framing", HIDINGS, 0):
             told, pile = stage.latents(hiding, SHRINK)

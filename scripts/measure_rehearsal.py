@@ -27,7 +27,7 @@ from newfound.discovery.settings import Run, StageOne
 from newfound.encoders.extraction import extract_features
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import accuracy
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 
 SETS = {"cifar10": ("5-5", 100), "cifar100": ("80-20", 20)}
@@ -58,7 +58,7 @@ def measure(known: Path, novel: Path, classes: int, seed: int) -> dict[str, obje
     model = pretrain(known, stage=StageOne(backbone=BACKBONE), seed=seed, device="cpu")
     run = Run(mixed=False, seed=seed, device="cpu")
     found = discover(model=model, unlabelled=novel, classes=classes, run=run, truth=True)
-    seen = extract_features(list_images(novel, labelled=True), trunk(BACKBONE), device="cpu")
+    seen = extract_features(list_images(novel, labelled=True), load_pretrained(BACKBONE), device="cpu")
     plain = kmeans(F.normalize(seen.features(), dim=1), classes, generator("plain", seed)).assignment
     assert found.scores is not None
     return {
@@ -76,7 +76,7 @@ def write(rows: list[dict[str, object]], place: Path, sets: list[str]) -> None:
     there = json.loads(place.read_text(encoding="utf-8"))["rows"] if place.is_file() else []
     rows = sorted([*(row for row in there if row["set"] not in sets), *rows], key=lambda row: str(row["set"]))
     command = "python scripts/measure_rehearsal.py CIFAR"
-    setting = {"command": command, "backbone": BACKBONE, "size": trunk(BACKBONE).size, "versions": versions()}
+    setting = {"command": command, "backbone": BACKBONE, "size": load_pretrained(BACKBONE).size, "versions": versions()}
     files.write(place, json.dumps({"setting": setting, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -22,7 +22,7 @@ from newfound.discovery import rehearsal
 from newfound.discovery.facts import versions
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.rehearsal import Trial, Way
-from newfound.networks.pretrained import LITE, trunk
+from newfound.networks.pretrained import LITE, load_pretrained
 from newfound.types import generator
 
 IMAGES, CLASSES, NUMBERS, NOISE = 10_000, 20, 2560, 3.0
@@ -46,7 +46,7 @@ def dearest(trials: tuple[Trial, ...], default: Way) -> Way:
 
 def main() -> None:
     """Rehearse, tell the time, write it."""
-    encoder, choose, rows = FeatureEncoder(trunk(LITE), "cpu"), rehearsal.choose, []
+    encoder, choose, rows = FeatureEncoder(load_pretrained(LITE), "cpu"), rehearsal.choose, []
     images = draw(CLASSES)
     for taken, chooser in (("what is trained", dearest), ("the preferred", choose)):
         rehearsal.choose = chooser  # type: ignore[assignment]

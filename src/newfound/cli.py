@@ -605,10 +605,10 @@ def backbones() -> None:
     """
     import pandas as pd
 
-    from newfound.networks.pretrained import usable
+    from newfound.networks.pretrained import list_usable
     from newfound.networks.resnet import OWN
 
-    rows = [(OWN, "learns from your labelled images", 32), *usable()]
+    rows = [(OWN, "learns from your labelled images", 32), *list_usable()]
     console.table(
         pd.DataFrame(rows, columns=["backbone", "weights", "pixels"]), "Backbones whose weights are on this machine"
     )

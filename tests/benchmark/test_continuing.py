@@ -31,7 +31,7 @@ from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
 from newfound.functional import metrics
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from tests.encoders.features import embedded, in_one_store
 
 KINDS, EACH = range(2, 8), 30
@@ -43,7 +43,7 @@ def task():
     known, pile = in_one_store(
         embedded("known", range(4), 12, strong=2.0), embedded("pile", KINDS, EACH, labelled=False, strong=2.0)
     )
-    model = refit_axes(fit_statistics(known, trunk(size=64)), pile, known)
+    model = refit_axes(fit_statistics(known, load_pretrained(size=64)), pile, known)
     found = find(model, pile, 2, labelled=known, run=Run(method="kmeans", read_by="k-means", device="cpu"))
     return replace(found, truth=tuple(f"kind {kind}" for kind in KINDS for _ in range(EACH))), pile
 

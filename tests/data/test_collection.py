@@ -14,7 +14,7 @@ from newfound.data.features import FeatureImages
 from newfound.data.listing import Listing, list_images
 from newfound.data.pixels import Images, arrays
 from newfound.encoders.extraction import extract_features
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from tests.data.pictures import save
 from tests.encoders.features import embedded
 
@@ -41,7 +41,7 @@ def test_copies_on_disk_are_the_same_and_other_pictures_are_not(tmp_path, monkey
         large = Image.fromarray(drawing).resize((112, 112)).convert("RGB")
         save(tmp_path / "a" / f"{number:02}.png", large)
         save(tmp_path / "b" / f"{number:02}.jpg", large.resize((140, 140)), quality=85)
-    images = extract_features(list_images(tmp_path, labelled=False), trunk(size=112), device="cpu")
+    images = extract_features(list_images(tmp_path, labelled=False), load_pretrained(size=112), device="cpu")
     n = len(drawings)
     pairs = set(map(tuple, find_same(images).tolist()))
     assert pairs <= {(row, row + n) for row in range(n)}
@@ -57,7 +57,7 @@ def test_what_is_one_picture_only_when_squeezed_to_a_square_is_two(tmp_path, mon
             if name == "turned":  # as a camera writes it: the file lies on its side, and says so
                 shown = shown.rotate(90, expand=True)
             save(tmp_path / name / f"{number:02}.png", shown, exif=turned(name))
-    images = extract_features(list_images(tmp_path, labelled=False), trunk(size=112), device="cpu")
+    images = extract_features(list_images(tmp_path, labelled=False), load_pretrained(size=112), device="cpu")
     n = len(drawings)
     pairs = set(map(tuple, find_same(images).tolist()))
     assert not any({one // n, other // n} & {1} for one, other in pairs)  # the taller ones

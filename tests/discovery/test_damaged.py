@@ -25,7 +25,7 @@ from newfound.functional.counting import Errors
 from newfound.functional.rehearsal import Expected, Rehearsal, Trial, Way
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained, Statistics
-from newfound.networks.pretrained import PretrainedBackbone, trunk
+from newfound.networks.pretrained import PretrainedBackbone, load_pretrained
 from newfound.networks.resnet import SmallResNet
 from newfound.training.checkpoint import load_checkpoint
 from newfound.training.loop import fit, optimiser
@@ -331,17 +331,17 @@ def test_damaged_weights_of_others_are_refused_by_their_name(tmp_path):
         save_file(weights | {first: weights[first] * bad}, tmp_path / "bad")
         path.write_bytes((tmp_path / "bad").read_bytes())
         with pytest.raises(InputError, match=rf"{path}.*NaN or infinite"):
-            trunk(name, weights=path)
+            load_pretrained(name, weights=path)
     words = [b"", b"{}", b"\x80\x04.", b"PK\x03\x04", content[:50], content[:-3], content[8:], os.urandom(999)]
     for mutation in [*words, *(content[: draw.randrange(len(content))] for _ in range(5))]:
         for place in (path, tmp_path / "net.pt"):
             place.write_bytes(mutation)
             with pytest.raises(InputError, match=str(place)):
-                trunk(name, weights=place)
+                load_pretrained(name, weights=place)
     for other in ({}, {first: weights[first]}, [1], 3, None, "text", {"state_dict": 3}):
         torch.save(other, tmp_path / "net.pt")
         with pytest.raises(InputError, match=str(tmp_path / "net.pt")):
-            trunk(name, weights=tmp_path / "net.pt")
+            load_pretrained(name, weights=tmp_path / "net.pt")
 
 
 def damaged_headers(path):

@@ -33,7 +33,7 @@ def test_what_is_not_installed_is_told_with_the_way_to_get_it(monkeypatch):
 
 
 def test_a_machine_without_pretrained_weights_is_not_fine(monkeypatch):
-    monkeypatch.setattr(doctor, "usable", list)
+    monkeypatch.setattr(doctor, "list_usable", list)
     found = by_name(examine())["backbones"]
     assert not found.fine
     assert "small-resnet-18" in found.found

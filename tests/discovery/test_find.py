@@ -26,7 +26,7 @@ from newfound.functional.metrics import accuracy
 from newfound.methods.base import Sum
 from newfound.methods.spacing import Spacing
 from newfound.networks.model import Model, Statistics
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.networks.resnet import SmallResNet
 from newfound.spacing.presets import aligned, swapped
 from newfound.types import Problem, generator, seeded
@@ -94,7 +94,7 @@ TRUTH = [f"kind {kind}" for kind in KINDS for _ in range(EACH)]
 def task():
     """Features of known classes, of a pile that holds half of them beside new ones, and a model aimed at both."""
     known, pile = in_one_store(embedded("known", KNOWN, EACH), embedded("pile", KINDS, EACH, labelled=False))
-    return known, pile, refit_axes(fit_statistics(known, trunk()), pile, known)
+    return known, pile, refit_axes(fit_statistics(known, load_pretrained()), pile, known)
 
 
 def found_in(task, single, **settings):
@@ -265,7 +265,7 @@ def test_a_known_class_of_too_few_images_names_no_cluster_and_is_told(task, capl
     few = embedded("known", KNOWN, EACH)
     rows = torch.tensor([row for row in range(len(few)) if few.listing.labels[row] < 6 or row % EACH < 3])
     some = replace(few, listing=few.listing.pick(rows), places=few.places[rows], keys=few.keys)
-    model = refit_axes(fit_statistics(some, trunk()), pile)
+    model = refit_axes(fit_statistics(some, load_pretrained()), pile)
     with caplog.at_level("WARNING", logger="newfound"):
         found = find(model, pile, 6, run=Run(method="kmeans", unsure=0.0, device="cpu"))
     assert "'kind 6', 'kind 7'" in caplog.text
@@ -334,7 +334,7 @@ def test_features_that_are_not_finite_are_refused():
 
 
 def test_scores_mean_what_known_classes_say_carried_on_to_the_clusters_of_the_run():
-    encoder = FeatureEncoder(trunk(size=64), "cpu")
+    encoder = FeatureEncoder(load_pretrained(size=64), "cpu")
     model = fit_statistics(embedded("known", range(6), each=20, strong=0.6), encoder.backbone)
     lines = model.calibration._replace(outlier=None, counted=Logistic(5.0, 0.1))  # too few images told
     model = replace(model, calibration=lines)

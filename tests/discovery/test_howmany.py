@@ -17,7 +17,7 @@ from newfound.errors import InputError
 from newfound.functional.counting import Candidate, Count, Errors
 from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.model import Model, Pretrained, Statistics
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
 from tests.encoders.features import embedded
@@ -27,7 +27,7 @@ KNOWN = embedded("known", range(15), each=20, strong=1.0)
 
 @pytest.fixture(scope="module")
 def model():
-    return fit_statistics(KNOWN, trunk())
+    return fit_statistics(KNOWN, load_pretrained())
 
 
 @pytest.mark.parametrize("single", [True, False])

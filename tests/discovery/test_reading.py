@@ -9,7 +9,7 @@ from newfound.encoders import embed, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.functional.cluster import ClassSums
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 from tests.encoders.features import embedded
 
@@ -79,7 +79,7 @@ def test_one_stage_and_two_find_known_classes_in_the_pile_and_the_same_new_ones(
     """Ten of twenty known classes lie among the unlabelled images, and ten new ones."""
     known = embedded("known", range(20), each=20, strong=1.0)
     pile = embedded("pile", range(10, 30), each=20, labelled=False, strong=1.0)
-    model = refit_axes(fit_statistics(known, trunk()), pile, known)
+    model = refit_axes(fit_statistics(known, load_pretrained()), pile, known)
     for labelled in ((embed(model, known), known.listing.labels), None):
         held = known_points(encoder_of(model), model, labelled, unit=True, seed=0).sums()
         found = read(compare(embed(model, pile), unit=True), 10, held, seed=0).assignment

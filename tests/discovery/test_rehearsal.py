@@ -37,7 +37,7 @@ from newfound.functional.counting import Errors, Sweep, sweep
 from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, read_description, thin
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
-from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, trunk
+from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, load_pretrained
 from newfound.networks.resnet import OWN
 from tests.data.pictures import picture, save, write_doodles
 from tests.encoders.features import embedded
@@ -47,7 +47,7 @@ STAGE = StageOne(backbone=LITE, size=64)
 
 @pytest.fixture(scope="module")
 def encoder():
-    return FeatureEncoder(trunk(size=64), "cpu")
+    return FeatureEncoder(load_pretrained(size=64), "cpu")
 
 
 @pytest.fixture
@@ -509,7 +509,7 @@ def test_our_own_network_is_taken_where_it_is_clearly_better(audition):
 
 
 def test_the_smallest_network_is_the_first_where_no_other_is_installed(audition, monkeypatch):
-    monkeypatch.setattr(eyes, "installed", lambda name: name == LITE)
+    monkeypatch.setattr(eyes, "is_installed", lambda name: name == LITE)
     assert audition({LITE: FLAT, OWN: FLAT[:2]}, unseen=OWN)[:2] == (LITE, [OWN, LITE])
 
 

@@ -17,7 +17,7 @@ from newfound.encoders.pixels import PixelEncoder
 from newfound.errors import InputError
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model, Pretrained
-from newfound.networks.pretrained import LITE, rebuilt, trunk
+from newfound.networks.pretrained import LITE, load_pretrained, rebuild
 from newfound.networks.resnet import OWN, SmallResNet
 from newfound.vision import vision
 from tests.data.pictures import picture, save, write_doodles
@@ -26,8 +26,8 @@ from tests.data.test_manifests import write
 
 @pytest.fixture(scope="module")
 def lite():
-    whole = trunk()
-    return rebuilt(whole.settings() | {"size": 64}, whole.network.state_dict())
+    whole = load_pretrained()
+    return rebuild(whole.settings() | {"size": 64}, whole.network.state_dict())
 
 
 def listed(folder, *sides):

@@ -15,14 +15,14 @@ from newfound.data.listing import list_images
 from newfound.encoders import extraction
 from newfound.encoders.extraction import AUGMENTED, ahead, extract_features, key
 from newfound.errors import InputError
-from newfound.networks.pretrained import rebuilt, trunk
+from newfound.networks.pretrained import load_pretrained, rebuild
 from newfound.schema import DamagedError
 
 
 @pytest.fixture(scope="module")
 def lite():
-    whole = trunk()
-    return rebuilt(whole.settings() | {"size": 64}, whole.network.state_dict())
+    whole = load_pretrained()
+    return rebuild(whole.settings() | {"size": 64}, whole.network.state_dict())
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_trunk_that_sees_pictures_whole_keeps_what_it_says_apart(lite, folder,
     wide = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 60, 3), np.uint8))
     wide.save(folder / "a" / "wide.png")
     listed = list_images(folder / "a", labelled=False)
-    whole = rebuilt(lite.settings() | {"whole": True}, lite.network.state_dict())
+    whole = rebuild(lite.settings() | {"whole": True}, lite.network.state_dict())
     seen, shown = counting(lite, monkeypatch), []
     monkeypatch.setattr(extraction, "decode", lambda *how, **more: shown.append(more) or decode(*how, **more))
     first, other = (extract_features(listed, trunk) for trunk in (lite, whole))
@@ -99,7 +99,7 @@ def test_views_are_drawn_by_the_key_whatever_stands_beside_it(lite):
 def test_another_trunk_looks_anew(lite, folder):
     listed = list_images(folder, labelled=False)
     before = extract_features(listed, lite).features()
-    other = extract_features(listed, rebuilt(lite.settings() | {"size": 96}, lite.network.state_dict())).features()
+    other = extract_features(listed, rebuild(lite.settings() | {"size": 96}, lite.network.state_dict())).features()
     assert ((before - other).norm(dim=1) > 0.05 * before.norm(dim=1)).all()
     assert torch.equal(extract_features(listed, lite).features(), before)
 
@@ -230,13 +230,13 @@ def test_the_discovery_set_is_the_labelled_pictures_then_the_others_with_hidden_
 
 def test_a_damaged_trunk_is_refused(lite, folder):
     state = {name: tensor.clone() for name, tensor in lite.network.state_dict().items()}
-    blind = rebuilt(lite.settings(), state)
+    blind = rebuild(lite.settings(), state)
     blind.network.state_dict()["conv_stem.weight"].fill_(float("nan"))
     with pytest.raises(InputError, match="NaN or infinite"):
         extract_features(list_images(folder, labelled=False), blind)
     state["conv_stem.weight"].fill_(float("nan"))
     with pytest.raises(DamagedError, match=r"conv_stem\.weight is NaN or infinite"):
-        rebuilt(lite.settings(), state)
+        rebuild(lite.settings(), state)
 
 
 def test_threads_run_ahead_only_so_far_and_keep_the_order():

@@ -18,7 +18,7 @@ from newfound.functional.calibration import Calibration
 from newfound.functional.counting import Errors
 from newfound.functional.rehearsal import Rehearsal
 from newfound.methods import METHODS
-from newfound.networks.pretrained import LITE, rebuilt, trunk
+from newfound.networks.pretrained import LITE, load_pretrained, rebuild
 from newfound.networks.resnet import OWN
 from tests.data.pictures import picture, save
 from tests.encoders.features import embedded
@@ -26,8 +26,8 @@ from tests.encoders.features import embedded
 
 @pytest.fixture(scope="module")
 def encoder():
-    whole = trunk()
-    return FeatureEncoder(rebuilt(whole.settings() | {"size": 64}, whole.network.state_dict()), "cpu")
+    whole = load_pretrained()
+    return FeatureEncoder(rebuild(whole.settings() | {"size": 64}, whole.network.state_dict()), "cpu")
 
 
 @pytest.fixture(scope="module")

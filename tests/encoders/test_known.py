@@ -20,7 +20,7 @@ from newfound.encoders.known import (
 )
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.networks.model import Model, Statistics
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
 from tests.encoders.features import embedded
@@ -75,7 +75,7 @@ def looking():
     """A model aimed at a pile that holds ten of its twenty known classes and ten new ones, and the images of both."""
     known = embedded("known", range(20), each=20, strong=1.0)
     pile = embedded("pile", range(10, 30), each=20, labelled=False, strong=1.0)
-    return refit_axes(fit_statistics(known, trunk()), pile, known), known, pile
+    return refit_axes(fit_statistics(known, load_pretrained()), pile, known), known, pile
 
 
 def seen(model, images):

@@ -25,7 +25,7 @@ from newfound.functional.calibration import log_margin, novelty_score, probabili
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.metrics import matching
 from newfound.networks.model import ENOUGH, Model, Pretrained, Statistics, card
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 from tests.encoders.features import embedded, in_one_store
 
@@ -34,7 +34,7 @@ CLASSES, EACH, OTHERS = 4, 12, range(10, 14)
 
 @pytest.fixture(scope="module")
 def lite():
-    return trunk()
+    return load_pretrained()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def look_at(
     """What a pretrained network says of images in memory, each brought to its size; from the cache where it has seen
     them, and an interrupted call loses one chunk. `progress` is told how many are done.
     """
-    eye, store = copy.deepcopy(backbone).to(accelerator().device).folded(), open_store(backbone)
+    eye, store = copy.deepcopy(backbone).to(accelerator().device).fold(), open_store(backbone)
     keys = tuple(key(pixels.tobytes(), None) for pixels in images.pixels.numpy())
     new = [row for row, name in enumerate(keys) if name not in store]
     for first in range(0, len(new), CHUNK):

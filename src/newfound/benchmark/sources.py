@@ -31,7 +31,7 @@ from newfound.networks.adapter import adapter_along
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.heads import unbiased
 from newfound.networks.model import Model, Statistics
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.training.loop import survey
 
 
@@ -165,7 +165,7 @@ def read_source(which: Sequence, data: Path, progress: Progress) -> Source:
     train, tests = (load_dataset(which.dataset, data, part) for part in ("train", "test"))
     if which.backbone is None:
         return PixelSource(which, train, tests)
-    backbone = trunk(which.backbone, size=which.cost.side)
+    backbone = load_pretrained(which.backbone, size=which.cost.side)
     seen = []
     for title, images, most in (("training", train, which.cost.images), ("test", tests, which.cost.tests)):
         some = select_classes(thinned(images, most), which.order)

@@ -13,7 +13,7 @@ import torch
 
 from newfound import cache
 from newfound.errors import counted, sized
-from newfound.networks.pretrained import usable
+from newfound.networks.pretrained import list_usable
 from newfound.networks.resnet import OWN
 from newfound.vision import vision
 
@@ -81,7 +81,7 @@ def _memory() -> str:
 
 
 def _backbones() -> Finding:
-    names = [backbone.name for backbone in usable()]
+    names = [backbone.name for backbone in list_usable()]
     return Finding("backbones", ", ".join([f"{OWN} (learns from your images)", *names]), fine=bool(names))
 
 

@@ -21,7 +21,7 @@ from newfound.encoders.pixels import PixelEncoder
 from newfound.errors import InputError
 from newfound.functional.axes import SHRINK
 from newfound.functional.rehearsal import FEWEST, Hiding, Rehearsal, Trial, Way, choose
-from newfound.networks.pretrained import BESIDE, LITE, LITES, installed
+from newfound.networks.pretrained import BESIDE, LITE, LITES, is_installed
 from newfound.networks.resnet import OWN
 from newfound.types import generator
 
@@ -69,7 +69,7 @@ def rival_names(encoder: Encoder, stage: StageOne) -> list[str]:
     unseen = encoder.name.removesuffix(WHOLLY)
     if stage != replace(StageOne(), rehearse=stage.rehearse, framing=stage.framing) or stage.rehearse == NO:
         return [unseen]
-    here = (name for name in sorted(SEEN, key=len) if all(map(installed, name.split(BESIDE))))
+    here = (name for name in sorted(SEEN, key=len) if all(map(is_installed, name.split(BESIDE))))
     return [unseen, *(name for name in here if name != unseen)]
 
 

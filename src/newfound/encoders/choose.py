@@ -18,7 +18,7 @@ from newfound.encoders.features import FeatureEncoder, in_memory
 from newfound.encoders.pixels import PIXELS, PixelEncoder
 from newfound.errors import InputError
 from newfound.networks.model import Model
-from newfound.networks.pretrained import LITE, trunk
+from newfound.networks.pretrained import LITE, load_pretrained
 from newfound.networks.resnet import OWN
 from newfound.training.loop import survey
 
@@ -55,7 +55,9 @@ def choose_encoder(
         encoder = PixelEncoder(arrays[0].pixels.shape[-1] if arrays else stage.size or PIXELS, device)
     else:
         weights = None if stage.weights is None else Path(stage.weights)
-        encoder = FeatureEncoder(trunk(name, weights=weights, size=stage.size, whole=stage.framing == WHOLE), device)
+        encoder = FeatureEncoder(
+            load_pretrained(name, weights=weights, size=stage.size, whole=stage.framing == WHOLE), device
+        )
     encoder.check_images(arrays)
     return encoder
 

@@ -54,7 +54,7 @@ def extract_features(
     """
     if len(backbone.parts) > 1:
         return extract_beside(listing, backbone, device=device, progress=progress)
-    store, eye = open_store(backbone), copy.deepcopy(backbone).to(accelerator(device).device).folded()
+    store, eye = open_store(backbone), copy.deepcopy(backbone).to(accelerator(device).device).fold()
     keys, reasons = dict[int, bytes](), dict[int, str]()
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
 

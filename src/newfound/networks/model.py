@@ -20,7 +20,7 @@ from newfound.functional.geometry import covariance, means
 from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.adapter import Adapter
 from newfound.networks.backbone import Backbone
-from newfound.networks.pretrained import PretrainedBackbone, rebuilt
+from newfound.networks.pretrained import PretrainedBackbone, rebuild
 from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.schema import (
@@ -300,7 +300,7 @@ def _built(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> M
 def _trunk(settings: dict[str, Any], path: Path) -> PretrainedBackbone:
     weights, _ = read_tensors(path, MEND)
     try:
-        return rebuilt(settings, weights)
+        return rebuild(settings, weights)
     except (ValueError, RuntimeError, TypeError, KeyError, AssertionError) as error:
         raise damaged(path, error, MEND) from error
 

