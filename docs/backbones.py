@@ -31,7 +31,7 @@ from newfound import discover, files
 from newfound.benchmark.piles import Pile, deal
 from newfound.data.datasets import load_doodles
 from newfound.data.listing import list_images
-from newfound.discovery.eyes import choose_eyes, rival_names
+from newfound.discovery.audition import audition_backbones, rival_names
 from newfound.discovery.facts import versions
 from newfound.discovery.settings import AUTO, MIDDLE, NO, Run, StageOne
 from newfound.encoders import choose_encoder
@@ -113,10 +113,10 @@ def rehearse(pile: Pile, seed: int) -> dict[str, object]:
     """Which one the rehearsal takes."""
     labelled = list_images(pile.known, labelled=True)
     unseen = choose_encoder(STAGE, None, [labelled], labelled=True, device="cpu")
-    eyes = choose_eyes(unseen, STAGE, labelled, seed, "cpu")
-    assert eyes.rehearsal is not None
-    rehearsed = {trial.way.describe(): round(trial.mean, 4) for trial in eyes.rehearsal.eyes}
-    return {"unseen": unseen.name, "taken": eyes.encoder.name, "rehearsed": rehearsed}
+    chosen = audition_backbones(unseen, STAGE, labelled, seed, "cpu")
+    assert chosen.rehearsal is not None
+    rehearsed = {trial.way.describe(): round(trial.mean, 4) for trial in chosen.rehearsal.backbones}
+    return {"unseen": unseen.name, "taken": chosen.encoder.name, "rehearsed": rehearsed}
 
 
 def main() -> None:

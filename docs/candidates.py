@@ -33,7 +33,7 @@ from newfound import discover, files, methods
 from newfound.benchmark.summary import spread
 from newfound.data.features import FeatureImages
 from newfound.data.listing import Listing, list_images
-from newfound.discovery.eyes import SEEN, choose_eyes
+from newfound.discovery.audition import SEEN, audition_backbones
 from newfound.discovery.facts import versions
 from newfound.discovery.find import place_images, plan_training, read_clusters, state_problem
 from newfound.discovery.rehearsal import choose_way, plain_way, rehearse
@@ -164,7 +164,7 @@ def look(labelled: Listing, choice: int) -> str:
     """The backbone that a rehearsal takes."""
     stage = StageOne(framing=MIDDLE)
     unseen = choose_encoder(stage, None, [labelled], labelled=True, device="cpu")
-    return choose_eyes(unseen, stage, labelled, choice, "cpu").encoder.name
+    return audition_backbones(unseen, stage, labelled, choice, "cpu").encoder.name
 
 
 def listed(root: Path, name: str, place: Path) -> Listing:

@@ -25,7 +25,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from newfound import files
 from newfound.data.datasets import load_doodles
-from newfound.discovery.eyes import SEEN
+from newfound.discovery.audition import SEEN
 from newfound.discovery.facts import versions
 from newfound.discovery.rehearsal import SHRINKS, TRIED, RehearsalSet
 from newfound.encoders.features import FeatureEncoder

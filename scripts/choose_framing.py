@@ -20,7 +20,7 @@ import pandas as pd
 
 from newfound import files
 from newfound.data.listing import Listing, list_images
-from newfound.discovery.eyes import share_oblong
+from newfound.discovery.audition import share_oblong
 from newfound.discovery.facts import versions
 from newfound.discovery.rehearsal import TRIED, RehearsalSet
 from newfound.encoders.features import FeatureEncoder

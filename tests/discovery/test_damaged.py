@@ -199,7 +199,7 @@ def check_model(model):
         assert (counts >= 0).all()
         assert len(counts) == len(model.classes)
     if model.rehearsal is not None:
-        trials = (*model.rehearsal.eyes, *model.rehearsal.trials, *model.rehearsal.apart)
+        trials = (*model.rehearsal.backbones, *model.rehearsal.trials, *model.rehearsal.apart)
         assert all(isinstance(trial.way.method, str) and 0 <= trial.mean <= 1 for trial in trials)
         expected = [each.at(9) for each in (model.rehearsal.mixed, model.rehearsal.alone) if each is not None]
         assert all(0 <= each.accuracy <= 1 for each in expected)

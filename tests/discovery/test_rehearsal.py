@@ -13,9 +13,10 @@ from newfound import discover, pretrain
 from newfound.data.decoding import Box
 from newfound.data.features import FeatureImages
 from newfound.data.listing import list_images
+from newfound.discovery import audition as auditions
 from newfound.discovery import discover as discovering
-from newfound.discovery import eyes, rehearsal
-from newfound.discovery.eyes import choose_eyes, pick_some, relabel, rival_names
+from newfound.discovery import rehearsal
+from newfound.discovery.audition import audition_backbones, pick_some, relabel, rival_names
 from newfound.discovery.pages import page
 from newfound.discovery.rehearsal import (
     RehearsalSet,
@@ -54,7 +55,7 @@ def encoder():
 def quick(monkeypatch):
     """Fewer hidings, none of them trained on."""
     monkeypatch.setattr(rehearsal, "HIDINGS", 3)
-    monkeypatch.setattr(eyes, "HIDINGS", 3)
+    monkeypatch.setattr(auditions, "HIDINGS", 3)
     monkeypatch.setattr(rehearsal, "REPORTED", 2)
     monkeypatch.setattr(rehearsal, "COUNTED", 2)
     monkeypatch.setattr(rehearsal, "DEAR", 0)
@@ -387,8 +388,8 @@ def test_some_images_of_each_class_are_looked_at():
     assert torch.bincount(labels[rows]).tolist() == [50, 50, 50, 5]
     assert torch.equal(rows, pick_some(labels, 0))
     many = torch.arange(100).repeat_interleave(100)
-    assert len(many[pick_some(many, 0)].unique()) == eyes.CLASSES
-    assert len(pick_some(many, 0)) == eyes.LOOKED
+    assert len(many[pick_some(many, 0)].unique()) == auditions.CLASSES
+    assert len(pick_some(many, 0)) == auditions.LOOKED
 
 
 def test_classes_are_counted_anew_among_some_images():
@@ -401,19 +402,19 @@ def test_classes_are_counted_anew_among_some_images():
 def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monkeypatch):
     listed, taught = list_images(place / "known", labelled=True), StageOne()
     own = choose_encoder(replace(taught, backbone=OWN), None, [], labelled=True, device="cpu")
-    monkeypatch.setattr(eyes, "SEEN", (LITE,))
-    monkeypatch.setattr(eyes, "LEARNT", 1)
+    monkeypatch.setattr(auditions, "SEEN", (LITE,))
+    monkeypatch.setattr(auditions, "LEARNT", 1)
     monkeypatch.setitem(LITES, LITE, 64)
-    found = choose_eyes(own, taught, listed, 0, "cpu")
-    assert {trial.way.backbone for trial in found.rehearsal.eyes} == {LITE, OWN}
-    means = {trial.way.backbone: trial.mean for trial in found.rehearsal.eyes if trial.way.reading == KMEANS}
+    found = audition_backbones(own, taught, listed, 0, "cpu")
+    assert {trial.way.backbone for trial in found.rehearsal.backbones} == {LITE, OWN}
+    means = {trial.way.backbone: trial.mean for trial in found.rehearsal.backbones if trial.way.reading == KMEANS}
     assert found.encoder.name == found.stage.backbone == max(means, key=means.get)
     assert found.explain("small-resnet-18, since images are small").startswith(f"{found.encoder.name}, since it told")
 
 
 def test_images_in_memory_leave_no_choice(encoder):
-    assert choose_eyes(encoder, StageOne(), None, 0, "cpu").rehearsal is None
-    assert choose_eyes(encoder, StageOne(), None, 0, "cpu").explain("lite0, since …") == "lite0, since …"
+    assert audition_backbones(encoder, StageOne(), None, 0, "cpu").rehearsal is None
+    assert audition_backbones(encoder, StageOne(), None, 0, "cpu").explain("lite0, since …") == "lite0, since …"
 
 
 class ReachedError(Exception):
@@ -424,7 +425,7 @@ class ReachedError(Exception):
 def test_what_needs_pixels_leaves_no_choice_and_is_not_refused_after_long_work(tmp_path, monkeypatch, asked):
     write_doodles(tmp_path / "known", range(6), each=8, scale=1)
     write_doodles(tmp_path / "new", range(6, 9), each=8, scale=1)
-    monkeypatch.setattr(eyes.Audition, "hear", lambda *told: pytest.fail("backbones were tried"))
+    monkeypatch.setattr(auditions.Audition, "hear", lambda *told: pytest.fail("backbones were tried"))
 
     def read(encoder, *told):
         assert encoder.name == OWN
@@ -464,7 +465,9 @@ def audition(monkeypatch, tmp_path):
                 save(folder / f"{label}" / f"{number}.png", picture(number, *sides))
 
         def rival(self, name, framing):
-            return eyes.Eyes(stub(name, framing), replace(self.stage, backbone=name, framing=framing), None)
+            return auditions.BackboneChoice(
+                stub(name, framing), replace(self.stage, backbone=name, framing=framing), None
+            )
 
         def hear(self, rivals, some):
             names = [rival.encoder.name for rival in rivals]
@@ -473,10 +476,10 @@ def audition(monkeypatch, tmp_path):
             hiding = Hiding(*[torch.arange(2)] * 4, 3, 2)
             return [Trial(ways[name], scores[name]) for name in names], [hiding], some
 
-        monkeypatch.setattr(eyes.Audition, "rival", rival)
-        monkeypatch.setattr(eyes.Audition, "hear", hear)
+        monkeypatch.setattr(auditions.Audition, "rival", rival)
+        monkeypatch.setattr(auditions.Audition, "hear", hear)
         labelled = list_images(folder, labelled=True)
-        found = choose_eyes(stub(unseen), stage or StageOne(), labelled, 0, "cpu")
+        found = audition_backbones(stub(unseen), stage or StageOne(), labelled, 0, "cpu")
         return found.encoder.name, heard, found
 
     return choose_by
@@ -509,7 +512,7 @@ def test_our_own_network_is_taken_where_it_is_clearly_better(audition):
 
 
 def test_the_smallest_network_is_the_first_where_no_other_is_installed(audition, monkeypatch):
-    monkeypatch.setattr(eyes, "is_installed", lambda name: name == LITE)
+    monkeypatch.setattr(auditions, "is_installed", lambda name: name == LITE)
     assert audition({LITE: FLAT, OWN: FLAT[:2]}, unseen=OWN)[:2] == (LITE, [OWN, LITE])
 
 
@@ -520,7 +523,7 @@ def test_pictures_that_are_not_square_are_seen_whole_unless_their_middle_is_clea
         assert found.stage == StageOne(backbone=BOTH, framing=framing)
         assert taken == (BOTH if framing == MIDDLE else f"{BOTH} on whole pictures")
         assert [*heard[3:]] == [BOTH]  # the one that was taken, and no other, is asked again
-        assert len(found.rehearsal.eyes) == 4
+        assert len(found.rehearsal.backbones) == 4
 
 
 def test_how_much_is_seen_is_tried_only_where_it_matters_and_nobody_has_said(audition):
@@ -542,10 +545,10 @@ def test_the_share_of_pictures_that_are_not_square_counts_boxes_and_leaves_out_w
         save(tmp_path / f"{number}.png", picture(0, *sides))
     (tmp_path / "broken.png").write_bytes(b"nothing")
     listed = list_images(tmp_path, labelled=False)
-    assert eyes.share_oblong(listed) == 2 / 4
+    assert auditions.share_oblong(listed) == 2 / 4
     boxed = replace(listed, boxes=(Box(0, 0, 20, 10),) * len(listed))
-    assert eyes.share_oblong(boxed) == 1
-    assert eyes.share_oblong(listed.pick(torch.tensor([], dtype=torch.long))) == 0
+    assert auditions.share_oblong(boxed) == 1
+    assert auditions.share_oblong(listed.pick(torch.tensor([], dtype=torch.long))) == 0
 
 
 def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_path):
@@ -555,7 +558,7 @@ def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_pat
     asked = {"unlabelled": tmp_path / "new", "classes": 3, "run": Run(device="cpu", method="kmeans")}
     model = pretrain(tmp_path / "known", output=tmp_path / "model", stage=STAGE)
     found = discover(model=tmp_path / "model", output=tmp_path / "run", **asked)
-    assert {trial.way.backbone for trial in model.rehearsal.eyes} == {LITE, f"{LITE} on whole pictures"}
+    assert {trial.way.backbone for trial in model.rehearsal.backbones} == {LITE, f"{LITE} on whole pictures"}
     assert found.found.model.rehearsal == model.rehearsal
     kept, whole = Model.from_pretrained(tmp_path / "run" / "model"), model.pretrained.backbone.whole
     assert encoder_of(kept).name == encoder_of(model).name == f"{LITE}{' on whole pictures' if whole else ''}"

@@ -10,7 +10,7 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection
 from newfound.data.leaks import check_leaks
 from newfound.data.pixels import Images
-from newfound.discovery.eyes import Eyes, choose_eyes
+from newfound.discovery.audition import BackboneChoice, audition_backbones
 from newfound.discovery.facts import About
 from newfound.discovery.find import find
 from newfound.discovery.folder import finished, refuse, working
@@ -51,14 +51,14 @@ def pretrain(
     refuse(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "pretrain", plan.settings, last="model.json", resume=resume)) is not None:
         return Model.from_pretrained(done)
-    eyes = choose_eyes(encoder, plan.stage, plan.labelled, seed, device, progress, pixels=similarity)
-    encoder = eyes.encoder
+    chosen = audition_backbones(encoder, plan.stage, plan.labelled, seed, device, progress, pixels=similarity)
+    encoder = chosen.encoder
     labelled = encode_source(encoder, plan.labelled, progress)
-    note = f"Backbone: {eyes.explain(plan.why)}."
+    note = f"Backbone: {chosen.explain(plan.why)}."
     with working(output, "pretrain", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         keep = _checkpoint(folder)
-        rehearsal = rehearse_known(encoder, labelled, eyes.rehearsal, plan.stage, seed, progress)
-        model = encoder.fit_known(labelled, eyes.stage, seed, progress=progress, checkpoint=keep, resume=resume)
+        rehearsal = rehearse_known(encoder, labelled, chosen.rehearsal, plan.stage, seed, progress)
+        model = encoder.fit_known(labelled, chosen.stage, seed, progress=progress, checkpoint=keep, resume=resume)
         model = replace(model, rehearsal=rehearsal)
         settle(model, encoder, Run(), given=False)
         if similarity:
@@ -102,18 +102,20 @@ def discover(
     refuse(output, "discover", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
         return restore(done)
-    eyes = Eyes(plan.encoder, plan.stage, None)
+    chosen = BackboneChoice(plan.encoder, plan.stage, None)
     if plan.model is None and plan.labelled is not None:
         pixels = plan.asked.method != AUTO and not methods.parse(plan.asked.method).suits(features=True)
-        eyes = choose_eyes(
+        chosen = audition_backbones(
             plan.encoder, plan.stage, plan.labelled, plan.run.seed, plan.run.device, progress, pixels=pixels
         )
-        plan = replace(plan, encoder=eyes.encoder, stage=eyes.stage, run=plan.asked.suited(eyes.encoder.default_method))
+        plan = replace(
+            plan, encoder=chosen.encoder, stage=chosen.stage, run=plan.asked.suited(chosen.encoder.default_method)
+        )
     new, labelled = _encode(plan, progress)
-    why = eyes.explain(plan.why)
+    why = chosen.explain(plan.why)
     about, note = replace(about, truth=plan.read_truth(new), why=why), f"Backbone: {why}."
     with working(output, "discover", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
-        discovery = Discovery(_carry_out(plan, eyes.rehearsal, new, labelled, about, progress, folder, resume))
+        discovery = Discovery(_carry_out(plan, chosen.rehearsal, new, labelled, about, progress, folder, resume))
         if folder is not None and parallel.first():
             discovery.save(folder)
         tell_skipped([*new.listing.skipped, *(() if labelled is None else labelled.listing.skipped)])
@@ -134,7 +136,7 @@ def _encode(plan: Plan, progress: Progress) -> tuple[Collection, Collection | No
 
 def _carry_out(
     plan: Plan,
-    eyes: Rehearsal | None,
+    auditioned: Rehearsal | None,
     new: Collection,
     labelled: Collection | None,
     about: About,
@@ -148,7 +150,7 @@ def _carry_out(
         if plan.classes is not None and not methods.parse(plan.run.method).stage_one:
             stage = replace(stage, pretrain_epochs=0)  # the method wants nothing learnt before it; counting does
         keep = _checkpoint(folder, "stage-one-")
-        rehearsal = rehearse_known(plan.encoder, labelled, eyes, plan.stage, seed, progress)
+        rehearsal = rehearse_known(plan.encoder, labelled, auditioned, plan.stage, seed, progress)
         model = plan.encoder.fit_known(labelled, stage, seed, progress=progress, checkpoint=keep, resume=resume)
         model = replace(model, rehearsal=rehearsal)
     run, encoder, expected = plan.run, plan.encoder, None

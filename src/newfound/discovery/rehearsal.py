@@ -264,19 +264,20 @@ def too_few(known: int) -> str:
 def rehearse_known(
     encoder: Encoder,
     labelled: Collection,
-    eyes: Rehearsal | None,
+    auditioned: Rehearsal | None,
     stage: StageOne,
     seed: int,
     progress: Progress = silent,
 ) -> Rehearsal | None:
-    """What known classes tell, hidden; None where nobody wants to know. `eyes` is what backbones were compared by."""
+    """What known classes tell, hidden; None where nobody wants to know. `auditioned`: what backbones were tried by."""
     if stage.rehearse == NO:
         return None
     if isinstance(encoder, FeatureEncoder) and isinstance(labelled, FeatureImages):
         found = rehearse(labelled, encoder, seed, progress)
-        return found if eyes is None else found._replace(eyes=eyes.eyes)
+        return found if auditioned is None else found._replace(backbones=auditioned.backbones)
     known = len(labelled.listing.classes)
-    return eyes or Rehearsal(known, 0, why=f"{encoder.name} learns all known classes, so none is left to be new to it")
+    why = f"{encoder.name} learns all known classes, so none is left to be new to it"
+    return auditioned or Rehearsal(known, 0, why=why)
 
 
 class Settled(NamedTuple):

@@ -154,7 +154,7 @@ class Rehearsal(NamedTuple):
 
     known: int  # classes in all
     hidden: int  # of them at a time
-    eyes: tuple[Trial, ...] = ()  # the backbones, on some of the images
+    backbones: tuple[Trial, ...] = ()  # the backbones, on some of the images
     trials: tuple[Trial, ...] = ()  # the ways of the backbone that was taken
     mixed: Expected | None = None  # of the way that was taken, where known classes may be among unlabelled images
     alone: Expected | None = None  # where every unlabelled image is of a new class
@@ -170,7 +170,7 @@ class Rehearsal(NamedTuple):
         """Plain values, as JSON holds them."""
         trials = {
             name: [trial.way._asdict() | {"scores": list(trial.scores)} for trial in getattr(self, name)]
-            for name in ("eyes", "trials", "apart")
+            for name in ("backbones", "trials", "apart")
         }
         return self._asdict() | trials | {"counting": [errors._asdict() for errors in self.counting]}
 
@@ -199,7 +199,7 @@ class Rehearsal(NamedTuple):
         return Rehearsal(
             int(values["known"]),
             int(values["hidden"]),
-            trials(values.get("eyes", ())),
+            trials(values.get("backbones", ())),
             trials(values.get("trials", ())),
             expected("mixed"),
             expected("alone"),
@@ -279,7 +279,7 @@ def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> list[tu
     """
     looked, tried = (
         sorted(trials, key=lambda trial: (-trial.mean, trial.way))
-        for trials in (rehearsal.eyes, rehearsal.tried(mixed=mixed))
+        for trials in (rehearsal.backbones, rehearsal.tried(mixed=mixed))
     )
     first = [(f"{GLANCE}{trial.way.describe()}", trial.mean, False) for trial in looked]
     return first + [(trial.way.describe(), trial.mean, trial.way == taken) for trial in tried]

@@ -87,7 +87,7 @@ PLAIN = record(
             {
                 "known": whole(),
                 "hidden": whole(),
-                "eyes": TRIALS,
+                "backbones": TRIALS,
                 "trials": TRIALS,
                 "mixed": EXPECTED,
                 "alone": EXPECTED,

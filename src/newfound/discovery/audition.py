@@ -48,7 +48,7 @@ LEARNT, TAUGHT, EPOCHS = 2, 4000, 2
 
 
 @dataclass(frozen=True, eq=False)
-class Eyes:
+class BackboneChoice:
     """The encoder that was taken, the settings that say so, and what was seen."""
 
     encoder: Encoder
@@ -57,7 +57,7 @@ class Eyes:
 
     def explain(self, unseen: str) -> str:
         """Which backbone, and why; `unseen` says it of the one that would be taken where nothing is tried."""
-        if self.rehearsal is None or not self.rehearsal.eyes:
+        if self.rehearsal is None or not self.rehearsal.backbones:
             return unseen
         return f"{self.encoder.name}, since it told hidden known classes apart best, or none did clearly better"
 
@@ -90,12 +90,12 @@ class Audition:
     device: str
     progress: Progress
 
-    def rival(self, name: str, framing: str) -> Eyes:
+    def rival(self, name: str, framing: str) -> BackboneChoice:
         """A backbone that sees so much of a picture; our own sees the middle square alone."""
         asked = replace(self.stage, backbone=name, framing=MIDDLE if name == OWN else framing)
-        return Eyes(choose_encoder(asked, None, [], labelled=True, device=self.device), asked, None)
+        return BackboneChoice(choose_encoder(asked, None, [], labelled=True, device=self.device), asked, None)
 
-    def hear(self, rivals: Iterable[Eyes], some: Listing) -> tuple[list[Trial], list[Hiding], Listing]:
+    def hear(self, rivals: Iterable[BackboneChoice], some: Listing) -> tuple[list[Trial], list[Hiding], Listing]:
         """What each tells of some images; how classes were hidden, and the images that could be read."""
         scores: dict[Way, list[float]] = {}
         hidings: list[Hiding] = []
@@ -112,7 +112,7 @@ class Audition:
         return [Trial(way, tuple(theirs)) for way, theirs in scores.items()], hidings, some
 
 
-def choose_eyes(
+def audition_backbones(
     encoder: Encoder,
     stage: StageOne,
     labelled: Any,
@@ -121,7 +121,7 @@ def choose_eyes(
     progress: Progress = silent,
     *,
     pixels: bool = False,
-) -> Eyes:
+) -> BackboneChoice:
     """Let backbones look at some labelled images, and take the one whose features tell hidden classes apart best.
 
     Whoever is tried looks at the same images; what it costs is a matter of their number alone. Our own network, where
@@ -130,19 +130,19 @@ def choose_eyes(
     `pixels` are needed later, which a pretrained network does not hand on, there is nothing to choose.
     """
     if pixels or not isinstance(labelled, Listing):
-        return Eyes(encoder, stage, None)
+        return BackboneChoice(encoder, stage, None)
     names, framings = rival_names(encoder, stage), rival_framings(stage, labelled)
     if len(names) * len(framings) < 2:
-        return Eyes(encoder, stage, None)
+        return BackboneChoice(encoder, stage, None)
     some, known = labelled.pick(pick_some(labelled.labels, seed)), len(labelled.classes)
     if len(some.labels.unique()) < FEWEST:
-        return Eyes(encoder, stage, Rehearsal(known, 0, why=too_few(known)))
+        return BackboneChoice(encoder, stage, Rehearsal(known, 0, why=too_few(known)))
     log.info(f"Rehearsing on {len(some)} labelled images which backbone suits them: {', '.join(names)}.")
     audition = Audition(labelled, stage, seed, device, progress)
     rivals = {rival.encoder.name: rival for rival in (audition.rival(name, framings[0]) for name in names)}
     trials, hidings, some = audition.hear(rivals.values(), some)
     if not hidings:
-        return Eyes(encoder, stage, Rehearsal(known, 0, why=too_few(known)))
+        return BackboneChoice(encoder, stage, Rehearsal(known, 0, why=too_few(known)))
     taken = choose(trials, preferred_way(prefer(rivals)))
     for framing in framings[1:] if taken.backbone != OWN else ():
         log.info(f"Rehearsing how much {taken.backbone} should see of pictures that are not square.")
@@ -151,7 +151,7 @@ def choose_eyes(
         more, *_ = audition.hear([rival], some)
         own = [trial for trial in trials if trial.way.backbone == taken.backbone]
         taken, trials = choose([*own, *more], taken), [*trials, *more]
-    return replace(rivals[taken.backbone], rehearsal=Rehearsal(known, hidings[0].hidden, eyes=tuple(trials)))
+    return replace(rivals[taken.backbone], rehearsal=Rehearsal(known, hidings[0].hidden, backbones=tuple(trials)))
 
 
 def prefer(names: Iterable[str]) -> str:
