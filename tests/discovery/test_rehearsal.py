@@ -35,7 +35,7 @@ from newfound.encoders.pixels import PixelEncoder
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
 from newfound.functional.counting import Errors, Sweep, sweep
-from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, read_description, thin
+from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, choose, read_description, thin
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, load_pretrained
@@ -55,7 +55,6 @@ def encoder():
 def quick(monkeypatch):
     """Fewer hidings, none of them trained on."""
     monkeypatch.setattr(rehearsal, "HIDINGS", 3)
-    monkeypatch.setattr(auditions, "HIDINGS", 3)
     monkeypatch.setattr(rehearsal, "REPORTED", 2)
     monkeypatch.setattr(rehearsal, "COUNTED", 2)
     monkeypatch.setattr(rehearsal, "DEAR", 0)
@@ -409,6 +408,8 @@ def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monke
     assert {trial.way.backbone for trial in found.rehearsal.backbones} == {LITE, OWN}
     means = {trial.way.backbone: trial.mean for trial in found.rehearsal.backbones if trial.way.reading == KMEANS}
     assert found.encoder.name == found.stage.backbone == max(means, key=means.get)
+    trials = found.rehearsal.eyes
+    assert {choose(some, preferred_way(LITE)).backbone for some in (trials, trials[::-1])} == {found.encoder.name}
     assert found.explain("small-resnet-18, since images are small").startswith(f"{found.encoder.name}, since it told")
 
 
@@ -551,7 +552,8 @@ def test_the_share_of_pictures_that_are_not_square_counts_boxes_and_leaves_out_w
     assert auditions.share_oblong(listed.pick(torch.tensor([], dtype=torch.long))) == 0
 
 
-def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_path):
+def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_path, monkeypatch):
+    monkeypatch.setattr(eyes, "HIDINGS", 3)
     for part in ("known", "new"):
         for file in (place / part).rglob("*.png"):
             save(tmp_path / file.relative_to(place), Image.open(file).resize((84, 56)))
