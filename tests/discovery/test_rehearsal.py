@@ -408,7 +408,7 @@ def test_the_backbone_that_tells_hidden_kinds_apart_is_taken(place, quick, monke
     assert {trial.way.backbone for trial in found.rehearsal.backbones} == {LITE, OWN}
     means = {trial.way.backbone: trial.mean for trial in found.rehearsal.backbones if trial.way.reading == KMEANS}
     assert found.encoder.name == found.stage.backbone == max(means, key=means.get)
-    trials = found.rehearsal.eyes
+    trials = found.rehearsal.backbones
     assert {choose(some, preferred_way(LITE)).backbone for some in (trials, trials[::-1])} == {found.encoder.name}
     assert found.explain("small-resnet-18, since images are small").startswith(f"{found.encoder.name}, since it told")
 
@@ -553,7 +553,7 @@ def test_the_share_of_pictures_that_are_not_square_counts_boxes_and_leaves_out_w
 
 
 def test_how_pictures_are_seen_travels_in_the_model_folder(place, quick, tmp_path, monkeypatch):
-    monkeypatch.setattr(eyes, "HIDINGS", 3)
+    monkeypatch.setattr(auditions, "HIDINGS", 3)
     for part in ("known", "new"):
         for file in (place / part).rglob("*.png"):
             save(tmp_path / file.relative_to(place), Image.open(file).resize((84, 56)))
