@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from newfound import arrays, discover, rediscover
+from newfound.cli import app
 from newfound.data.datasets import load_doodles
 from newfound.discovery.answers import answers
 from newfound.discovery.changes import explain_changes, tabulate_changes
@@ -22,6 +23,7 @@ from newfound.functional.metrics import matching, right
 from newfound.networks.resnet import OWN
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
+from tests.discovery.made import make_found
 
 STAGE = StageOne(backbone="efficientnet-lite0", size=112, rehearse="no")
 RUN = Run(method="kmeans", read_by="k-means", device="cpu")
@@ -318,6 +320,16 @@ def test_the_next_place_is_free_and_counts_on(tmp_path):
     assert next_place(tmp_path / "run") == tmp_path / "run-2"
     (tmp_path / "run-2").mkdir()
     assert next_place(tmp_path / "run") == next_place(tmp_path / "run-2") == tmp_path / "run-3"
+
+
+def test_the_command_says_so_where_answers_change_nothing(tmp_path, monkeypatch, capsys):
+    same = Discovery(make_found())
+    monkeypatch.setattr("newfound.discovery.rediscover.rediscover", lambda *told, **more: same)
+    monkeypatch.setattr(Discovery, "load", lambda folder: same)
+    app(["discover", "--continue", str(tmp_path / "run")], result_action="return_value")
+    said = capsys.readouterr().out
+    assert "Nothing changed" in said
+    assert "What changed" not in said
 
 
 def test_the_command_learns_tells_and_repeats(run, tmp_path):
