@@ -185,8 +185,8 @@ def step_of(name):
     source = PixelSource(which, small.images(True), small.images(False))
     first = source.first(0, silent)
     rows = (source.labels >= 5).nonzero()[:, 0]
-    none = continual.Images(rows[:0], rows[:0])
-    new = continual.Images(rows, torch.full_like(rows, -1))
+    none = continual.StepImages(rows[:0], rows[:0])
+    new = continual.StepImages(rows, torch.full_like(rows, -1))
     return first, continual.learn(which, source, first, new, none, 5, name, 0), source
 
 
