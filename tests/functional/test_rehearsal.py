@@ -20,6 +20,7 @@ from newfound.functional.rehearsal import (
     expect,
     gain,
     hide,
+    name_family,
     tabulate,
     tell_nothing,
     thin,
@@ -221,10 +222,24 @@ def test_ways_tell_nothing_where_none_does_better_than_lots():
     assert not tell_nothing([*alike, Trial(TRAINED, scores(0.35, 3))], lots)
 
 
+@pytest.mark.parametrize(
+    ("backbone", "name"),
+    [
+        ("net-small+net-large", "net-small+large"),
+        ("net-small+net-large on whole pictures", "net-small+large on whole pictures"),
+        ("net-small+other-large", "net-small+other-large"),
+        ("net+nets", "net+nets"),
+        ("net-small", "net-small"),
+    ],
+)
+def test_what_networks_side_by_side_have_in_common_is_said_once(backbone, name):
+    assert name_family(backbone) == name
+
+
 def test_the_table_shows_backbones_first_and_the_best_before():
     found = Rehearsal(8, 4, (Trial(PLAIN, (0.5,)),), (Trial(PLAIN, (0.4,)), Trial(SHIFTED, (0.6,))))
     assert tabulate(found, SHIFTED) == [
-        ("first look: eye, k-means, shrunk by 3", 0.5, False),
+        ("first look: eye, k-means", 0.5, False),
         ("eye, mean-shift, shrunk by 3", 0.6, True),
         ("eye, k-means, shrunk by 3", 0.4, False),
     ]

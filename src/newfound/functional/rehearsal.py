@@ -281,8 +281,16 @@ def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> list[tu
         sorted(trials, key=lambda trial: (-trial.mean, trial.way))
         for trials in (rehearsal.backbones, rehearsal.tried(mixed=mixed))
     )
-    first = [(f"{GLANCE}{trial.way.describe()}", trial.mean, False) for trial in looked]
-    return first + [(trial.way.describe(), trial.mean, trial.way == taken) for trial in tried]
+    first = [(f"{GLANCE}{name_family(trial.way.backbone)}, {trial.way.reading}", trial.mean, False) for trial in looked]
+    ways = [trial.way._replace(backbone=name_family(trial.way.backbone)) for trial in tried]
+    return first + [(way.describe(), trial.mean, trial.way == taken) for way, trial in zip(ways, tried, strict=True)]
+
+
+def name_family(backbone: str) -> str:
+    """The name of networks side by side, what they have in common said once: a-small+a-large is a-small+large."""
+    first, *others = backbone.split("+")
+    family = first[: first.rfind("-") + 1]
+    return "+".join([first, *(other.removeprefix(family) for other in others)])
 
 
 def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
