@@ -24,7 +24,7 @@ from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
 from newfound.encoders.extraction import AUGMENTED, CHUNK, extract_features
 from newfound.encoders.statistics import fit_statistics, refit_axes
-from newfound.networks.pretrained import trunk
+from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 
 FILES = 64
@@ -38,7 +38,7 @@ def looking() -> Iterator[Case]:
         folder.mkdir()
         os.environ["NEWFOUND_CACHE"] = str(cache)
         photographs(folder)
-        eye, listed = trunk(), list_images(folder, labelled=False)
+        eye, listed = load_pretrained(), list_images(folder, labelled=False)
         chunk = torch.rand(CHUNK, 3, eye.size, eye.size)
 
         def looked() -> FeatureImages:
@@ -107,7 +107,7 @@ def main() -> None:
     """What that process does: all that comes after looking at images."""
     labelled = synthetic(KNOWN * 100, KNOWN, 0, labelled=True)
     pile = synthetic(IMAGES, KNOWN + NEW, 0, labelled=False)
-    eye, began, way = trunk(), time.perf_counter(), sys.argv[1]
+    eye, began, way = load_pretrained(), time.perf_counter(), sys.argv[1]
     beside = None if way == WAYS[0] else labelled
     model = refit_axes(fit_statistics(labelled, eye), pile, beside)
     new = NEW if beside is None else how_many(model, pile, beside, 0).classes - KNOWN

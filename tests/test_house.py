@@ -3,6 +3,8 @@
 import ast
 import re
 import tomllib
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,19 @@ def test_type_checkers_are_told_of_every_public_name_where_it_is_really_loaded_f
     (late,) = [part for part in ast.parse(read("src/newfound/__init__.py")).body if isinstance(part, ast.If)]
     told = {part.names[0].asname: part.module for part in late.body if isinstance(part, ast.ImportFrom)}
     assert told == newfound._PUBLIC
+
+
+ASIDE = [path for place in ("benchmarks", "docs", "scripts") for path in sorted((ROOT / place).glob("*.py"))]
+
+
+@pytest.mark.parametrize("path", ASIDE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_runs_seldom_names_nothing_that_is_gone(path):
+    for part in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(part, ast.ImportFrom) and (part.module or "").partition(".")[0] == "newfound":
+            module = import_module(part.module)
+            for name in (each.name for each in part.names):
+                room = hasattr(module, "__path__") and find_spec(f"{part.module}.{name}") is not None
+                assert room or hasattr(module, name), f"line {part.lineno}: {part.module} has no {name}"
 
 
 def test_the_layers_that_are_drawn_are_those_that_are_enforced():
