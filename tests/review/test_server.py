@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -309,3 +311,8 @@ def test_whatever_is_asked_the_server_does_not_fail(folder, mode):
         except Unsatisfiable:  # nothing that is asked without parameters can be asked wrongly
             assert mode is schemathesis.GenerationMode.NEGATIVE
     assert (200 if mode is schemathesis.GenerationMode.POSITIVE else 422) in answered
+
+
+def test_the_server_does_not_hold_what_only_measures_need():
+    check = "import sys, newfound.review.server; sys.exit('scipy.optimize' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

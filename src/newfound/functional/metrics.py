@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -320,6 +319,8 @@ def _match(table: Int[Tensor, "clusters classes"]) -> tuple[Int[Tensor, " pairs"
 
     The second sum is below 1 and counts are whole, so it only breaks ties: names of clusters then never matter.
     """
+    from scipy.optimize import linear_sum_assignment  # late: 30 MB, which the server of a review need not hold
+
     recall = table / table.sum(0).double()
     rows, columns = linear_sum_assignment((table + recall / (table.shape[1] + 1)).numpy(), maximize=True)
     return torch.from_numpy(rows), torch.from_numpy(columns)
