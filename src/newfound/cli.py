@@ -468,8 +468,9 @@ def benchmark(
     """
     from newfound.benchmark.kinds import check_flags
 
-    asked = {"dataset": dataset, "split": split, "methods": methods, "parts": parts, "budget": budget, "keep": keep}
-    check_flags(stages, [name for name, value in {**asked, "backbone": backbone}.items() if value not in (None, ())])
+    asked: dict[str, object] = {"dataset": dataset, "split": split, "methods": methods, "parts": parts}
+    asked |= {"budget": budget, "keep": keep, "backbone": backbone}
+    check_flags(stages, [name for name, value in asked.items() if value not in (None, ())])
     others = {"evidence": _evidence, "review": _review, "continue": _continue}
     if stages in others:
         return others[stages](data, output, parts, seeds)

@@ -7,7 +7,6 @@ Long, for parameters and attributes stand in the docstring of either estimator, 
 """
 
 import warnings
-from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, final, no_type_check
 
@@ -22,8 +21,9 @@ from torch import Tensor
 
 from newfound import methods
 from newfound.data.features import FeatureDataset
+from newfound.discovery.settings import DEVICES
 from newfound.encoders.statistics import add_head
-from newfound.errors import InputError
+from newfound.errors import InputError, check_word
 from newfound.functional.axes import FEW, Axes, axes, moments
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
@@ -37,8 +37,6 @@ from newfound.types import Problem, generator, seeded
 RandomState = int | np.random.RandomState | None
 
 FLOATS = (np.float64, np.float32)
-
-DEVICES = ("auto", "cpu")
 
 ROOM = 8
 """Latents have at least so many dimensions: ranking statistics compare the five strongest."""
@@ -107,7 +105,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         whole("epochs", self.epochs, 0)
         whole("batch_size", self.batch_size, 1)
         positive("rate", self.rate)
-        one_of("device", self.device, DEVICES)
+        check_word("device", self.device, DEVICES)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         order = canonical(X, labels)
         X, y = X[order], torch.as_tensor(labels[order])
@@ -335,13 +333,6 @@ def whole(name: str, value: Any, least: int) -> int:
     if not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} is {value!r}; give a whole number of at least {least}.")
     return int(value)
-
-
-def one_of(name: str, value: Any, words: Sequence[str]) -> str:
-    """The value of a parameter that is one of some words."""
-    if value not in words:
-        raise InputError(f"{name} is {value!r}; give {' or '.join(words)}.")
-    return str(value)
 
 
 def positive(name: str, value: Any) -> float:

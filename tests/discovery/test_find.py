@@ -11,7 +11,7 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
 from newfound.discovery.facts import About
-from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references, tell_room
+from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references
 from newfound.discovery.found import Clusters
 from newfound.discovery.howmany import how_many
 from newfound.discovery.settings import Run
@@ -23,13 +23,10 @@ from newfound.errors import InputError
 from newfound.functional.calibration import Logistic, carry_on
 from newfound.functional.counting import Count
 from newfound.functional.metrics import accuracy
-from newfound.methods.base import Sum
-from newfound.methods.spacing import Spacing
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import load_pretrained
 from newfound.networks.resnet import SmallResNet
-from newfound.spacing.presets import aligned, swapped
-from newfound.types import Problem, generator, seeded
+from newfound.types import generator, seeded
 from tests.encoders.features import embedded, in_one_store
 
 
@@ -249,17 +246,6 @@ def test_of_near_duplicates_one_is_shown():
     assert {twin[row] for row in {3, 20, 22} - {first}} == {UNLABELLED.listing.names[first]}
 
 
-@pytest.mark.parametrize(("classes", "told"), [(4, False), (5, True)])
-def test_classes_without_room_are_told_with_the_flags_that_give_more(classes, told, caplog):
-    with caplog.at_level("WARNING", logger="newfound"):
-        tell_room(Sum(Spacing(Problem(3, 0, classes, labelled=False), aligned())))
-        tell_room(Spacing(Problem(3, 0, 9, labelled=False), swapped()))  # its anchors are orthonormal: nothing is asked
-        tell_room(Sum())
-    assert ("too little room for 5 classes" in caplog.text) is told
-    assert all((flag in caplog.text) is told for flag in ("--backbone", "--width", "--classes"))
-    assert len(caplog.records) == told
-
-
 def test_a_known_class_of_too_few_images_names_no_cluster_and_is_told(task, caplog):
     _, pile, _ = task
     few = embedded("known", KNOWN, EACH)
@@ -338,7 +324,7 @@ def test_scores_mean_what_known_classes_say_carried_on_to_the_clusters_of_the_ru
     model = fit_statistics(embedded("known", range(6), each=20, strong=0.6), encoder.backbone)
     lines = model.calibration._replace(outlier=None, counted=Logistic(5.0, 0.1))  # too few images told
     model = replace(model, calibration=lines)
-    carried = carry_on(lines.suited(estimated=False), encoder.calibration, 6, 12)
+    carried = carry_on(lines.resolve(estimated=False), encoder.calibration, 6, 12)
     carried = carried._replace(outlier=encoder.calibration.outlier)
     assert calibrate(model, encoder, 12) == carried != calibrate(model, encoder, 24)
     assert calibrate(replace(model, calibration=None), encoder, 12) == encoder.calibration

@@ -297,8 +297,8 @@ def test_among_more_classes_an_image_is_right_less_often_and_as_likely_new():
 def test_where_classes_were_counted_being_right_means_what_it_did_among_miscounted_ones():
     counted = Logistic(5.0, 0.1)
     told = FITTED._replace(counted=counted)
-    assert told.suited(estimated=True) == FITTED._replace(right=counted)
-    assert told.suited(estimated=False) == FITTED.suited(estimated=True) == FITTED
+    assert told.resolve(estimated=True) == FITTED._replace(right=counted)
+    assert told.resolve(estimated=False) == FITTED.resolve(estimated=True) == FITTED
     assert Calibration.of(told.asdict()) == told
 
 

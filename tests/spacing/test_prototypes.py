@@ -48,6 +48,14 @@ def test_classes_without_room_are_told_once_in_words_that_say_what_to_do():
             spacing.start(torch.randn(30, 3, generator=generator("crowd", seed)))
     (told,) = [str(warning.message) for warning in caught]
     assert "6 classes" in told
-    assert "`dim`" in told
-    assert "`classes`" in told
+    assert "latents of more dimensions" in told
+    assert "fewer classes" in told
     assert "--" not in told  # whose loop it is knows no flag of ours
+
+
+@pytest.mark.parametrize(("classes", "preset"), [(4, "aligned"), (9, "swapped")])
+def test_classes_that_have_room_or_need_none_are_not_told_of(classes, preset):
+    spacing = SpacingLoss(classes=classes, dim=3, preset=preset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        spacing.start(torch.randn(30, 3, generator=generator("crowd")))

@@ -28,9 +28,7 @@ from newfound.errors import shorten
 from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, naming_score, probability
 from newfound.functional.duplicates import group
 from newfound.methods.base import Method, Recipe
-from newfound.methods.spacing import spacing_of
 from newfound.networks.model import ENOUGH, Model
-from newfound.spacing.prototypes import lacks_room
 from newfound.training.loop import Learner, tell_length
 from newfound.training.train import Trained, train
 from newfound.types import Problem, Training, seeded
@@ -196,23 +194,10 @@ def _build(recipe: Recipe, problem: Problem, model: Model, seed: int) -> tuple[M
     """The method, and the model whose backbone it will train: a fresh one, where it begins anew."""
     with seeded(seed, "method"):
         method = recipe.build(problem, model)
-    tell_room(method)
     if recipe.start == "new":
         with seeded(seed, "new"):
             model = replace(model, backbone=model.backbone.fresh(), head=None, known=None, calibration=None)
     return model, method
-
-
-def tell_room(method: Method) -> None:
-    """Say which flags give more room, where classes are to lie equally far apart and cannot."""
-    if (loss := spacing_of(method)) is None:
-        return
-    classes, dim = loss.prototypes.shape
-    if lacks_room(classes, dim, loss.preset):
-        log.warning(
-            f"{dim} dimensions have too little room for {classes} classes. Take a backbone of more (--backbone, or "
-            "--width of our own), or look for fewer classes (--classes)."
-        )
 
 
 def plan_training(run: Run, images: Collection) -> Training:
@@ -261,9 +246,9 @@ def read_clusters(
 
 def calibrate(model: Model, encoder: Encoder, classes: int, *, estimated: bool = False) -> Calibration:
     """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
-    own = others = encoder.calibration.suited(estimated=estimated)
+    own = others = encoder.calibration.resolve(estimated=estimated)
     if model.calibration is not None:
-        own = carry_on(model.calibration.suited(estimated=estimated), others, len(model.classes), classes)
+        own = carry_on(model.calibration.resolve(estimated=estimated), others, len(model.classes), classes)
     return own if own.outlier is not None else own._replace(outlier=others.outlier)
 
 

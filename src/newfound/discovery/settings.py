@@ -20,6 +20,9 @@ FRAMINGS = MIDDLE, WHOLE = "middle", "whole"
 
 YES, NO = "yes", "no"
 
+DEVICES = (AUTO, "cpu")
+"""Where is trained: on an accelerator, if there is one, or on the CPU."""
+
 
 def needed(flag: str, value: object, fits: bool, what: str) -> None:
     """Refuse a value that does not fit."""
@@ -29,7 +32,7 @@ def needed(flag: str, value: object, fits: bool, what: str) -> None:
 
 def check_device(device: str) -> None:
     """Refuse a device that is none."""
-    needed("device", device, device in ("auto", "cpu"), "auto (accelerator, if any) or cpu")
+    needed("device", device, device in DEVICES, "auto (accelerator, if any) or cpu")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Calibration(NamedTuple):
         """As a file has it, without what was not measured."""
         return {name: tuple(line) for name, line in self._asdict().items() if line is not None}
 
-    def suited(self, *, estimated: bool) -> "Calibration":
+    def resolve(self, *, estimated: bool) -> "Calibration":
         """What scores mean where the number of classes was given, or estimated."""
         right = self.counted if estimated and self.counted is not None else self.right
         return self._replace(right=right, counted=None)

@@ -39,18 +39,13 @@ def place_anchors(prototypes: Float[Tensor, "c d"], preset: Preset, random: torc
         return equidistant(prototypes, distance, preset.orientation, random)
 
 
-def lacks_room(classes: int, dim: int, preset: Preset) -> bool:
-    """Whether classes are to lie equally far apart and cannot."""
-    return preset.orientation not in ("none", "orthonormal") and classes > dim + 1
-
-
 def warn_of_room(classes: int, dim: int, preset: Preset) -> None:
     """Say, where classes are to lie equally far apart and cannot, what to do. To be called once a run."""
-    if lacks_room(classes, dim, preset):
+    if preset.orientation not in ("none", "orthonormal") and classes > dim + 1:
         warnings.warn(
             f"{classes} classes cannot all lie equally far apart in {dim} dimensions, which have room for {dim + 1}: "
-            "they are spread as evenly as can be. For more room take latents of more dimensions (a larger `dim`), or "
-            "fewer `classes`.",
+            "they are spread as evenly as can be. For more room take a backbone with latents of more dimensions, or "
+            "look for fewer classes.",
             stacklevel=3,
         )
 
