@@ -59,6 +59,7 @@ def test_points_join_no_cluster_that_they_are_to_be_apart_from_and_stay_where_no
     apart[20] = True
     start = half_wrong(truth)
     start[:10] = (truth[:10] + 1) % 5
+    start[20] = 3  # not the first, where a search among nothing ends
     found = discriminant_kmeans(z, start, 5, apart=apart)
     assert not (found[:10] == truth[:10]).any()
     assert found[20] == start[20]
