@@ -142,6 +142,7 @@ class Training:
     views: tuple[str, ...] = ("weak", "weak")  # kinds in data/views.py
     trains: int = ALL  # how many of backbone.stages, counted from the last; the rest is frozen
     classes_per_batch: int = 0  # classes in a batch, the same number of images of each; 0: images as they come
+    precision: Literal["full", "bfloat16"] = "full"  # of the backbone; methods count in full precision always
 
     def at(self, epochs: int, rate: float, batch: int, schedule: Callable[[float], float] = constant) -> "Training":
         """The same for somebody's own images: every stage learns. What trains nothing, as k-means, goes on to train
@@ -167,4 +168,6 @@ class Training:
             )
         text = f"{schedule.__name__}({', '.join(given)})" if given else schedule.__name__
         values = vars(self) | {"schedule": text, "views": list(self.views)}
+        if self.precision == "full":  # files of results are older than the choice
+            del values["precision"]
         return values | {"few": values.pop("classes_per_batch")}  # as files of results call it

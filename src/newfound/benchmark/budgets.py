@@ -37,7 +37,9 @@ class Budget:
     weights: Mapping[str, float] = field(default_factory=dict)  # λ by method, alone or added, where it is another
 
     def training(self, name: str) -> Training:
-        """How a method trains at this budget. Ramps, steps and starts are shares of the run, and stay."""
+        """How a method trains at this budget: in the precision of its first stage. Ramps, steps and starts are shares
+        of the run, and stay.
+        """
         recipe = methods.parse(name)
         host = recipe.training
         if host.epochs == 0:  # k-means trains nothing
@@ -48,7 +50,8 @@ class Budget:
         rate = host.rate if host.optimiser == "adam" else host.rate * batch / host.batch
         if host.trains != ALL and self.rate is not None and name.partition("+")[0] not in self.published_rates:
             rate = self.rate
-        return replace(host, epochs=host.epochs if epochs is None else min(epochs, host.epochs), batch=batch, rate=rate)
+        epochs = host.epochs if epochs is None else min(epochs, host.epochs)
+        return replace(host, epochs=epochs, batch=batch, rate=rate, precision=self.supervised.precision)
 
     def weight(self, name: str) -> float | None:
         """λ of the Spacing in a method, where there is one."""
@@ -64,6 +67,8 @@ class Budget:
 
 
 _SHORT = Training(epochs=12, batch=128, rate=0.2, decay=5e-4, schedule=one_cycle, views=("weak",))
+
+_LONG = replace(_SHORT, epochs=25, precision="bfloat16")
 
 _CPU = Budget(
     width=16,
@@ -114,16 +119,18 @@ BUDGETS = {
         fresh=None,
     ),
     "cpu": _CPU,
-    # A laptop over an evening: a wider network, and each stage five to eight times as long.
+    # A laptop over an evening: a network that is wider and sees four times as many places, each stage two to four times
+    # as long, half of the digits.
     "hours": replace(
         _CPU,
         width=32,
-        supervised=replace(_SHORT, epochs=60),
-        rotation=replace(_SHORT, epochs=60),
-        finishing=replace(_SHORT, epochs=60, trains=1),
+        stride=1,
+        supervised=_LONG,
+        rotation=_LONG,
+        finishing=replace(_LONG, trains=1),
         last=100,
-        whole=80,
-        points=16,
+        whole=36,
+        points=12,
     ),
     "smoke": Budget(
         width=4,
