@@ -129,8 +129,8 @@ BUDGETS = {
         rotation=_LONG,
         finishing=replace(_LONG, trains=1),
         last=100,
-        whole=36,
-        points=12,
+        whole=25,
+        points=10,
     ),
     "smoke": Budget(
         width=4,
