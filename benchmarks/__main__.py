@@ -16,6 +16,7 @@ SUITES = (
     functions.convolution,
     steps.spacing,
     steps.training,
+    steps.precision,
     features.looking,
 )
 

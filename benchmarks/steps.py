@@ -20,12 +20,13 @@ from newfound.data.pixels import PixelDataset
 from newfound.methods import rs
 from newfound.methods.base import Method, Sum
 from newfound.methods.spacing import Spacing
+from newfound.methods.stage_one import Supervised
 from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.spacing.loss import SpacingLoss
 from newfound.training.loop import Learner, _step, accelerator, optimiser
-from newfound.types import ALL, Now, Problem, generator, seeded
+from newfound.types import ALL, Now, Problem, Training, generator, seeded
 
 
 @torch.no_grad()
@@ -97,9 +98,27 @@ def training() -> Iterator[Case]:
     yield Case("RS + Spacing, batch 128, frozen trunk on pixels / RS", added, frozen, repeats=61, most=1.05)
 
 
-def steps(backbone: Backbone, method: Method, data: Dataset, trains: int = 1) -> Callable[[], object]:
+def precision() -> Iterator[Case]:
+    """A step of stage one at the budget of hours, in half of the digits and in all of them."""
+    n, budget = 512, BUDGETS["hours"]
+    pixels = torch.randint(0, 256, (n, 3, 32, 32), generator=generator("precision"), dtype=torch.uint8)
+    images = PixelDataset(pixels, torch.arange(n) % 5)
+
+    def build(training: Training) -> Callable[[], object]:
+        with seeded("precision"):
+            backbone = SmallResNet(budget.width, budget.stride)
+            method = Supervised(Problem(backbone.dim, known=5, novel=0))
+        return steps(backbone, method, images, ALL, training)
+
+    half, full = build(budget.supervised), build(replace(budget.supervised, precision="full"))
+    yield Case("stage one at the budget `hours`, bfloat16 / full precision", half, full, 9)
+
+
+def steps(
+    backbone: Backbone, method: Method, data: Dataset, trains: int = 1, training: Training = rs.recipe.training
+) -> Callable[[], object]:
     """One step at each call: look at the next batch, loss, gradient, and all that comes after."""
-    training = replace(rs.recipe.training, epochs=20)
+    training = replace(training, epochs=20)
     engine, learner = accelerator("cpu"), Learner(backbone, method, trains).train()
     optimizer = optimiser(learner, training)
     epochs = (data.batches(training, Now(0, epoch % 20, 20), engine.device) for epoch in itertools.count())

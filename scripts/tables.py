@@ -206,6 +206,7 @@ EVIDENCE = {
     "small": evidence.small_tables,
     "large": evidence.large_tables,
     "verdicts": evidence.verdicts,
+    "hours": evidence.hours_table,
 }
 REVIEWING = {
     "verdict": reviewing.verdict,
@@ -241,5 +242,7 @@ if __name__ == "__main__":
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
     if panels := reviewing.curves(ROOT / "results"):
         save(draw_curves(panels, "actions per 1000 images", reviewing.GOAL), ROOT / "docs/figures/reviewing")
+    if panels := evidence.hours_curves(ROOT / "results"):
+        save(draw_curves(panels, "minutes, stage one among them", 0.905), ROOT / "docs/figures/hours")
     if panels := continuing.curves(ROOT / "results/continue.json"):
         save(draw_curves(panels, "actions"), ROOT / "docs/figures/continue")

@@ -44,6 +44,14 @@ def test_the_stages_before_discovery_are_the_authors_at_the_paper_budget():
     assert budget.similarity.epochs == 50
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_budget_of_hours_counts_in_half_of_the_digits_and_changes_nothing_else_that_is_published(name):
+    published, ours = methods.METHODS[name].training, BUDGETS["hours"].training(name)
+    kept = {name: getattr(published, name) for name in ("epochs", "batch", "rate", "precision")}
+    assert replace(ours, **kept) == published
+    assert ours.precision == ("bfloat16" if published.epochs else "full")
+
+
 def test_the_host_of_a_sum_gives_the_training():
     for budget in BUDGETS.values():
         assert budget.training("ncl+spacing:author") == budget.training("ncl")

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from newfound.benchmark.curve import Curve, draw
+from newfound.benchmark.curve import Curve, against_minutes, draw
 from newfound.functional.metrics import accuracy, nmi
 from newfound.types import Now, Survey, generator
 
@@ -48,3 +48,11 @@ def test_it_is_kept_with_a_run_that_is_interrupted():
     curve, again = run(4, 8, noise=0.5)[0], Curve(60, 3, 4)
     again.load_state_dict(curve.state_dict())
     assert draw(again, TRUTH, 0.0, [1.0] * 8) == draw(curve, TRUTH, 0.0, [1.0] * 8)
+
+
+def test_a_figure_shows_a_row_from_stage_one_to_its_last_epoch_and_no_row_without_points():
+    points = [{"epoch": 0, "minutes": 2.0, "accuracy": 0.5, "nmi": 0.1}]
+    row = {"method": "uno", "seconds": 180.0, "stage one seconds": 120.0}
+    row |= {"train": {"unit k-means": {"accuracy": 0.9}}, "curve": points}
+    other = {name: value for name, value in row.items() if name != "curve"}
+    assert against_minutes([row, other], {"uno": "UNO"}) == [("UNO", (2.0, 5.0), (0.5, 0.9))]

@@ -173,6 +173,34 @@ def test_the_moved_backbone_is_asked_in_the_precision_of_the_step(precision):
     assert seen == [True]
 
 
+def test_a_training_in_bfloat16_computes_the_backbone_so_and_everything_else_in_full_precision(monkeypatch):
+    """The step, what is asked of the moved backbone, and the surveys on the way; not state, losses or weights."""
+    training, learner = dataclasses.replace(TRAINING, precision="bfloat16"), make_learner("pairs+spacing:paper")
+    inside, outside = [], []
+    head = learner.backbone.stages[-1]
+    head.register_forward_hook(lambda module, given, out: inside.append(out.dtype))
+    for hook in ("forward", "after_step", "before_epoch"):
+        whole = getattr(learner.method, hook)
+
+        def noting(*given, whole=whole):
+            outside.append(torch.is_autocast_enabled("cpu"))
+            return whole(*given)
+
+        monkeypatch.setattr(learner.method, hook, noting)
+    fit(learner, make_data(), training, seed=0, device="cpu")
+    assert set(inside) == {torch.bfloat16}
+    assert not any(outside)
+    assert {p.dtype for p in learner.parameters()} == {torch.float32}
+
+
+def test_a_precision_is_a_setting_that_a_checkpoint_knows(tmp_path):
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    fit(make_learner(), make_data(), TRAINING, seed=1, device="cpu", checkpoint=checkpoint)
+    half = dataclasses.replace(TRAINING, precision="bfloat16")
+    with pytest.raises(InputError, match="another run"):
+        fit(make_learner(), make_data(), half, seed=1, device="cpu", checkpoint=checkpoint, resume=True)
+
+
 def test_a_survey_is_the_backbone_in_eval_mode_image_by_image():
     learner, data = make_learner(), make_data()
     learner.train()

@@ -1,6 +1,6 @@
 """How good a run was on its way: clusters are written down at some epochs, and measured once it is over."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import scores
 from newfound.methods.base import Method
+from newfound.report import curves
 from newfound.types import Batch, Latents, Losses, Now, Survey
 
 
@@ -52,3 +53,15 @@ def draw(curve: Curve, truth: Int[Tensor, " n"], before: float, seconds: Sequenc
             minutes = (before + sum(seconds[:epoch])) / 60
             rows.append({"epoch": epoch, "minutes": minutes} | {name: measured[name] for name in ("accuracy", "nmi")})
     return rows
+
+
+def against_minutes(rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> list[curves.Curve]:
+    """What a figure shows of rows of results: each from the end of stage one to its last epoch, by unit k-means."""
+    shown = []
+    for row in rows:
+        points = [(point["minutes"], point["accuracy"]) for point in row.get("curve", ())]
+        if points:
+            ended = (row["stage one seconds"] + row["seconds"]) / 60
+            minutes, accuracy = zip(*points, (ended, row["train"]["unit k-means"]["accuracy"]), strict=True)
+            shown.append(curves.Curve(titles.get(row["method"], row["method"]), minutes, accuracy))
+    return shown

@@ -9,6 +9,7 @@ import pandas as pd
 from filelock import Timeout
 
 from newfound import cache, files, methods, parallel
+from newfound.benchmark.curve import against_minutes
 from newfound.benchmark.results import add, has, read
 from newfound.benchmark.rows import WHITENED
 from newfound.benchmark.run import Table, benchmark, locate_data
@@ -19,6 +20,7 @@ from newfound.discovery.facts import versions
 from newfound.discovery.scoring import PIXELS, TITLES
 from newfound.encoders.pixels import READING_SHRINK
 from newfound.errors import check_word
+from newfound.report.curves import Curve
 
 log = logging.getLogger("newfound")
 
@@ -61,6 +63,9 @@ def _large(dataset: str, split: str, seeds: tuple[int, ...]) -> Part:
     table = Table("two-stage", dataset, split, "cpu")  # type: ignore[arg-type]
     return Part(table.name, LARGE, seeds, table)
 
+
+HOURS = Table("two-stage", "cifar10", "5-5", "hours")
+"""The table of what a laptop can do in an evening."""
 
 FRESH = (1, 2, 3, 4, 5)
 """Seeds of small sets: 0 is that of the demonstration, from 100 on they serve for choosing."""
@@ -224,6 +229,31 @@ def differences(results: dict[str, Any], one: str, other: str, reading: str = RE
     sides = (rows[rows["method"] == method].drop(columns="method").astype(float) for method in (one, other))
     first, second = sides
     return (first - second).dropna() * [100, 1]
+
+
+def hours_table(folder: Path) -> str:
+    """What the budget of hours buys on the paper's first split, beside what the paper's does, in Markdown."""
+    rows = [
+        [
+            TITLES.get(row["method"], row["method"]),
+            *(_score(row["train"].get(reading)) for reading in ("head", "unit k-means", WHITENED)),
+            *(f"{seconds / 60:.0f}" for seconds in (row["stage one seconds"], row["seconds"])),
+            row["seed"],
+        ]
+        for row in read(folder / f"{HOURS.name}.json")["rows"]
+    ]
+    heads = ("method", "head or prototypes", "unit k-means", "whitened k-means", "minutes of stage one", "of discovery")
+    return markdown((*heads, "seed"), rows)
+
+
+def hours_curves(folder: Path) -> list[tuple[str, list[Curve]]]:
+    """Accuracy against minutes, at the budget of hours."""
+    found = against_minutes(read(folder / f"{HOURS.name}.json")["rows"], TITLES)
+    return [("CIFAR-10, five classes known", found)] if found else []
+
+
+def _score(scores: dict[str, Any] | None) -> str:
+    return "" if scores is None else f"{100 * scores['accuracy']:.1f} / {scores['nmi']:.3f}"
 
 
 def _differences(folder: Path, part: Part, one: str, other: str) -> pd.DataFrame:

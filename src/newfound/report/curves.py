@@ -1,4 +1,4 @@
-"""Curves for print: how right classes become with the actions that people spend on them."""
+"""Curves for print: how right classes become with what is spent on them, actions of people or minutes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,13 +16,13 @@ class Curve(NamedTuple):
     """One way to go about it; several of one name are drawn alike, and named once."""
 
     name: str
-    actions: Sequence[float]
+    spent: Sequence[float]
     accuracy: Sequence[float]
 
 
 def draw_curves(panels: Sequence[tuple[str, Sequence[Curve]]], across: str, goal: float | None = None) -> Figure:
-    """Accuracy in per cent against actions, one panel per (title, curves), with a line at the goal, where there is one.
-    `across` says what actions are counted in.
+    """Accuracy in per cent against what was spent, one panel per (title, curves), with a line at the goal, where there
+    is one. `across` says what is counted.
     """
     names = [*dict.fromkeys(curve.name for _, curves in panels for curve in curves)]
     with look():
@@ -34,7 +34,7 @@ def draw_curves(panels: Sequence[tuple[str, Sequence[Curve]]], across: str, goal
             for curve in curves:
                 which = names.index(curve.name)
                 axis.plot(
-                    curve.actions,
+                    curve.spent,
                     [100 * share for share in curve.accuracy],
                     color=PETROFF[0] if which == 0 else PENCIL,
                     linestyle=DASHES[which % len(DASHES)],
