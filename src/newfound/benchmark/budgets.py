@@ -129,8 +129,8 @@ BUDGETS = {
         rotation=_LONG,
         finishing=replace(_LONG, trains=1),
         last=100,
-        whole=25,
-        points=10,
+        whole=16,
+        points=8,
     ),
     "smoke": Budget(
         width=4,
