@@ -73,6 +73,16 @@ def test_a_two_stage_method_does_not_take_labelled_images():
 
 def test_a_method_without_its_similarity_network_says_what_it_lacks():
     with pytest.raises(InputError, match="asks a network which images share a class"):
+@pytest.mark.parametrize("labelled", [None, LABELLED])
+def test_a_method_that_would_leave_the_model_as_it_was_is_refused(labelled):
+    with pytest.raises(InputError, match=r"anchored:apart finds classes with a copy.*Take anchored; .* continual"):
+        features("anchored:apart", "one", labelled=labelled)
+    with pytest.raises(InputError, match="rs-il needs") as told:
+        features("rs-il", "one", labelled=None)
+    assert "anchored," in str(told.value) or str(told.value).endswith("anchored.")
+    assert "anchored:apart" not in str(told.value)
+
+
         features("kcl", "one", labelled=None)
 
 
