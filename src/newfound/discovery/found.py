@@ -46,6 +46,24 @@ class Fit(NamedTuple):
 
 
 class Compared(NamedTuple):
+def fit_latents(latents: Float[Tensor, "n dim"], clusters: Clusters) -> Fit:
+    """The same among latents, where they are all there is."""
+    return Fit(latents, latents.new_zeros(len(latents)), clusters.centres)
+
+
+def reach_centres(place: Fit, clusters: Clusters) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """From every image to the nearest centre, and to the others, as if it drew no centre to itself; some images at a
+    time.
+    """
+    (along, beside, centres), (assignment, _, sizes, _) = place, clusters
+    parts = []
+    for rows in torch.arange(len(along)).split(TOGETHER):
+        away = leave_one_out(distances(along[rows], centres), assignment[rows], sizes)
+        parts.append(reach(torch.hypot(away, beside[rows, None]).masked_fill(sizes == 0, torch.inf)))
+    nearest, others = zip(*parts, strict=True)
+    return torch.cat(nearest), torch.cat(others)
+
+
     """How well another method did on the same images."""
 
     title: str
@@ -116,20 +134,12 @@ class Found:
     @property
     def place(self) -> Fit:
         """Where outliers show."""
-        return self.fit or Fit(self.latents, self.latents.new_zeros(len(self)), self.clusters.centres)
+        return self.fit or fit_latents(self.latents, self.clusters)
 
     @cached_property
     def reach(self) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """From every image to the nearest centre, and to the others, as if it drew no centre to itself. Computed once,
-        some images at a time.
-        """
-        (along, beside, centres), (assignment, _, sizes, _) = self.place, self.clusters
-        parts = []
-        for rows in torch.arange(len(self)).split(TOGETHER):
-            away = leave_one_out(distances(along[rows], centres), assignment[rows], sizes)
-            parts.append(reach(torch.hypot(away, beside[rows, None]).masked_fill(sizes == 0, torch.inf)))
-        nearest, others = zip(*parts, strict=True)
-        return torch.cat(nearest), torch.cat(others)
+        """`reach_centres`, computed once."""
+        return reach_centres(self.place, self.clusters)
 
     def compare(self, features: Float[Tensor, "m dim"]) -> Float[Tensor, "m dim"]:
         """Features as they are compared here: by direction, or as they are."""

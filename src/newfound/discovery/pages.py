@@ -12,8 +12,8 @@ from torch import Tensor
 
 from newfound import files
 from newfound.discovery.edits import Classes
-from newfound.discovery.find import DOUBTFUL, EXEMPLARS
 from newfound.discovery.found import Found
+from newfound.discovery.judging import DOUBTFUL, EXEMPLARS
 from newfound.discovery.howmany import explain
 from newfound.discovery.summary import explain_gaps
 from newfound.discovery.tables import find_nearest_known, measure, tabulate_assignments, tabulate_classes
