@@ -515,6 +515,7 @@ def test_a_known_class_of_which_no_image_is_sure_is_not_counted_and_a_poor_run_i
     assert poor.title == "3 classes in 44 images"
     assert "of 0 known classes" in poor.lead
     assert "44 of 44 images (100%) are unsure" in poor.warnings[0]
-    for said, warned in (("0.41", True), ("41 %", True), ("0.83 (0.75 to 0.9)", False)):
-        told = page(Discovery(replace(made.found, facts={"expected accuracy": said})).classes)
+    for expected, warned in ((Expected(0.41, 0.3, 0.9, 4, 0.1), True), (Expected(0.83, 0.4, 0.9, 4, 0.1), False)):
+        told = page(Discovery(replace(made.found, expected=expected)).classes)
         assert bool(told.warnings) == warned
+        assert told.expected == str(expected)

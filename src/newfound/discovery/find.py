@@ -139,6 +139,8 @@ def _measure(
             known=len(recognised),
         ),
         run=run,
+        way=about.way,
+        expected=about.expected,
     )
 
 

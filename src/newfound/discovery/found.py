@@ -17,6 +17,7 @@ from newfound.functional.calibration import Calibration, leave_one_out, reach
 from newfound.functional.counting import Count
 from newfound.functional.geometry import distances
 from newfound.functional.names import count_names
+from newfound.functional.rehearsal import Expected, Way
 from newfound.networks.model import Model
 from newfound.training.loop import Row
 from newfound.training.moments import Moment
@@ -45,7 +46,6 @@ class Fit(NamedTuple):
     centres: Float[Tensor, "clusters axes"]
 
 
-class Compared(NamedTuple):
 def fit_latents(latents: Float[Tensor, "n dim"], clusters: Clusters) -> Fit:
     """The same among latents, where they are all there is."""
     return Fit(latents, latents.new_zeros(len(latents)), clusters.centres)
@@ -64,6 +64,7 @@ def reach_centres(place: Fit, clusters: Clusters) -> tuple[Float[Tensor, " n"], 
     return torch.cat(nearest), torch.cat(others)
 
 
+class Compared(NamedTuple):
     """How well another method did on the same images."""
 
     title: str
@@ -103,6 +104,8 @@ class Found:
     run: Run | None = None  # the settings it was made with; None: an older newfound made it
     called: tuple[str, ...] = ()  # what each cluster's class is called at first; left out: known names, new-1, new-2, …
     used: int = 0  # the largest number that a class had in runs before this one
+    way: Way | None = None  # what was taken after a rehearsal (`model.rehearsal`), or by default; None: nobody asked
+    expected: Expected | None = None  # the accuracy that the rehearsal lets expect
 
     def __post_init__(self) -> None:
         if not self.numbers:
