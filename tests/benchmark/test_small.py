@@ -60,7 +60,7 @@ def test_seeds_that_the_evidence_does_not_have_are_refused_with_those_there_are(
     told = r"--seeds is 7\. .*: doodles 1, 2, 3, 4, 5\. Give some of these"
     with pytest.raises(InputError, match=told):
         evidence.evidence(None, tmp_path / "out", only=["doodles"], seeds=[7])
-    with pytest.raises(InputError, match="--seeds is 0.*doodles 1, 2, 3, 4, 5"):
+    with pytest.raises(InputError, match=r"--seeds is 0.*doodles 1, 2, 3, 4, 5"):
         evidence.evidence(None, tmp_path / "out", only=["doodles"], seeds=[0, 1])
     orders = next(name for name, part in evidence.PARTS.items() if part.seeds == (0,))
     with pytest.raises(InputError, match=rf"--seeds is 1. .*: {orders} 0\. Give"):

@@ -116,8 +116,8 @@ def choose_parts(only: Sequence[str], seeds: Sequence[int]) -> list[tuple[Part, 
     if absent or (only and without):
         there = (f"{part.name} {', '.join(map(str, part.seeds))}" for part in (asked if absent else without))
         raise InputError(
-            f"--seeds is {' '.join(map(str, absent or seeds))}. Needed: seeds that the evidence has: {'; '.join(there)}. "
-            "Give some of these, or leave --seeds out."
+            f"--seeds is {' '.join(map(str, absent or seeds))}. Needed: seeds that the evidence has: "
+            f"{'; '.join(there)}. Give some of these, or leave --seeds out."
         )
     return [(part, wanted) for part, wanted in parts if wanted]
 

@@ -210,9 +210,9 @@ def check_method(name: str, encoder: Encoder, *, labelled: bool, similarity: boo
     recipe = methods.parse(name)
     if recipe.apart:
         raise InputError(
-            f"{name} finds classes with a copy of the backbone and leaves the model as it was; a run has one model, which "
-            f"must be the one that found its classes. Take {name.partition(':')[0]}; `newfound benchmark continual` "
-            f"measures {name}."
+            f"{name} finds classes with a copy of the backbone and leaves the model as it was; a run has one model, "
+            f"which must be the one that found its classes. Take {name.partition(':')[0]}; `newfound benchmark "
+            f"continual` measures {name}."
         )
     if not labelled and not recipe.suits(labelled=False):
         raise InputError(

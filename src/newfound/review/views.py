@@ -192,8 +192,8 @@ def members(scene: Scene, number: int) -> Int[Tensor, " rows"]:
 
 def view_images(scene: Scene, number: int, order: Order) -> dict[str, Any]:
     """The images of a class or a list in order, each with its confidence in per cent; `marks` has a letter for each: d,
-    a person decided; o, an outlier; f, unsure, for it lies far out; u, unsure; – else. Those of a list, which are of several classes,
-    begin with the surest.
+    a person decided; o, an outlier; f, unsure, for it lies far out; u, unsure; – else. Those of a list, which are of
+    several classes, begin with the surest.
     """
     rows = members(scene, number)
     sure, away, unsure = (each[rows].numpy() for each in scene.measures[:3])
