@@ -27,6 +27,7 @@ from newfound.discovery.settings import Run, StageOne
 from newfound.encoders.extraction import extract_features
 from newfound.functional.cluster import kmeans
 from newfound.functional.metrics import accuracy
+from newfound.functional.rehearsal import describe
 from newfound.networks.pretrained import load_pretrained
 from newfound.types import generator
 
@@ -61,13 +62,15 @@ def measure(known: Path, novel: Path, classes: int, seed: int) -> dict[str, obje
     seen = extract_features(list_images(novel, labelled=True), load_pretrained(BACKBONE), device="cpu")
     plain = kmeans(F.normalize(seen.features(), dim=1), classes, generator("plain", seed)).assignment
     assert found.scores is not None
+    tried, way = found.found.model.rehearsal, found.found.way
+    told = "" if tried is None or way is None else "; ".join(describe(tried, way, mixed=False))
     return {
         "accuracy": round(found.scores["accuracy"], 4),
         "unit k-means": round(accuracy(seen.listing.labels, plain), 4),
-        "expected": found.facts.get("expected accuracy", ""),
+        "expected": str(found.found.expected or ""),
         "method": found.facts["method"],
         "read by": found.facts["read by"],
-        "rehearsal": found.facts.get("rehearsal", ""),
+        "rehearsal": told,
     }
 
 

@@ -56,6 +56,27 @@ def test_a_set_shares_no_class_between_known_and_novel_and_hides_the_truth(name)
     assert set(made.known.content_hashes()).isdisjoint(made.novel.content_hashes())
 
 
+def test_seeds_that_the_evidence_does_not_have_are_refused_with_those_there_are(tmp_path):
+    told = r"--seeds is 7\. .*: doodles 1, 2, 3, 4, 5\. Give some of these"
+    with pytest.raises(InputError, match=told):
+        evidence.evidence(None, tmp_path / "out", only=["doodles"], seeds=[7])
+    with pytest.raises(InputError, match=r"--seeds is 0.*doodles 1, 2, 3, 4, 5"):
+        evidence.evidence(None, tmp_path / "out", only=["doodles"], seeds=[0, 1])
+    orders = next(name for name, part in evidence.PARTS.items() if part.seeds == (0,))
+    with pytest.raises(InputError, match=rf"--seeds is 1. .*: {orders} 0\. Give"):
+        evidence.evidence(None, tmp_path / "out", only=["doodles", orders], seeds=[1])
+    with pytest.raises(InputError, match="--seeds is 7"):
+        evidence.evidence(None, tmp_path / "out", seeds=[1, 7])
+    assert not (tmp_path / "out").exists()
+
+
+def test_of_all_the_evidence_the_parts_that_have_a_seed_are_run_by_it():
+    chosen = dict(evidence.choose_parts((), [5]))
+    assert {part.name for part in chosen} == {name for name, part in evidence.PARTS.items() if 5 in part.seeds}
+    assert {*chosen.values()} == {(5,)}
+    assert evidence.choose_parts((), ()) == [(part, part.seeds) for part in evidence.PARTS.values()]
+
+
 def test_a_set_of_cifar_asks_for_its_folder():
     with pytest.raises(InputError, match="--data or NEWFOUND_DATA"):
         small.SETS["cifar10-few"](None, 1)

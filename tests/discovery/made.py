@@ -1,5 +1,8 @@
 """A small discovery that is made, not trained: the laws of edits and tables are tested on it."""
 
+from contextlib import contextmanager
+
+import pytest
 import torch
 
 from newfound.data.listing import Listing
@@ -39,6 +42,20 @@ def make_found(**other) -> Found:
         "thumbnails": {0: torch.zeros(1, 4, 4, dtype=torch.uint8)},
     }
     return Found(**made | other)
+
+
+@contextmanager
+def counted_made(kind):
+    """A list with an entry for every value of a kind that is made meanwhile."""
+    made, begin = [], kind.__init__
+
+    def counted(self, *given, **named):
+        made.append(type(self))
+        begin(self, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "__init__", counted)
+        yield made
 
 
 def add_edits(folder, edits) -> None:

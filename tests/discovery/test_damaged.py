@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Fit
 from newfound.discovery.journal import EDITS
+from newfound.discovery.pages import page
 from newfound.discovery.storage import DISCOVERY, MODEL, TENSORS, read_run, write_found
 from newfound.discovery.trace import TRACE, Trace
 from newfound.errors import InputError
@@ -241,6 +242,8 @@ def check_run(folder):
         assert finite(*found.fit)
         assert len(found.fit.along) == len(found.fit.beside) == n
         assert found.fit.centres.shape == (clusters, found.fit.along.shape[1])
+    assert found.way is None or (isinstance(found.way.describe(), str) and found.way.shrink >= 0)
+    assert found.expected is None or 0 <= found.expected.at(9).accuracy <= 1
     assert found.count is None or found.count.known <= found.count.classes
     assert {*now.assignment.tolist()} <= {*now.names}
     assert all(isinstance(name, str) and name.strip() for name in now.names.values())
@@ -276,9 +279,26 @@ def test_a_damaged_file_is_refused_by_its_name_or_read_as_what_can_be(sound, tmp
     assert len(mutations) / 4 < len(refused) <= len(mutations)
 
 
+def test_a_run_from_before_a_rehearsal_was_kept_as_values_is_read_and_its_text_shown(sound, tmp_path):
+    shutil.copytree(sound / "run", tmp_path / "run")
+    path = tmp_path / "run" / DISCOVERY
+    about = json.loads(path.read_text())
+    del about["way"], about["expected"]
+    text = "Rehearsal on 3 of 6 known classes at a time, hidden (mean accuracy, %);  48.7  a; b"
+    path.write_text(json.dumps(about | {"facts": {"rehearsal": text, "expected accuracy": "?"}}))
+    found, edits, _ = read_run(tmp_path / "run")
+    assert (found.way, found.expected) == (None, None)
+    shown = page(classes(found, edits))
+    assert (shown.rehearsed, shown.expected, shown.facts["rehearsal"]) == ([], "", text)
+
+
 @pytest.mark.parametrize(
     ("where", "new", "told"),
     [
+        ("way", {"backbone": "x"}, "way is without shrink"),
+        ("way", {"backbone": 1, "shrink": 0, "method": "x", "reading": "x"}, "way.backbone is 1; needed: text"),
+        ("expected", [0.5, 0.4], "expected is a list of 2"),
+        ("expected", [0.5, 0.4, 7, 4, 0], r"expected\[2\] is 7; needed: a number from 0 to 1"),
         ("threshold", math.nan, "NaN"),
         ("threshold", 7, "threshold is 7; needed: a number from -1 to 2"),
         ("known", ["cat", *map(str, range(49))], "known is .*; needed: some of the model's classes"),

@@ -11,9 +11,10 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.edits import classes
 from newfound.discovery.facts import About
-from newfound.discovery.find import calibrate, choose_threshold, find, illustrate, pick_references
-from newfound.discovery.found import Clusters
+from newfound.discovery.find import find
+from newfound.discovery.found import Clusters, Found
 from newfound.discovery.howmany import how_many
+from newfound.discovery.judging import calibrate, choose_threshold, illustrate, pick_references
 from newfound.discovery.settings import Run
 from newfound.discovery.tables import judge, tabulate_assignments
 from newfound.encoders import embed, encoder_of
@@ -27,6 +28,7 @@ from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import load_pretrained
 from newfound.networks.resnet import SmallResNet
 from newfound.types import generator, seeded
+from tests.discovery.made import counted_made
 from tests.encoders.features import embedded, in_one_store
 
 
@@ -69,6 +71,16 @@ def test_a_method_that_needs_labelled_images_names_those_that_do_not():
 def test_a_two_stage_method_does_not_take_labelled_images():
     with pytest.raises(InputError, match=r"dtc discovers in two stages.*pretrain"):
         features("dtc", "one")
+
+
+@pytest.mark.parametrize("labelled", [None, LABELLED])
+def test_a_method_that_would_leave_the_model_as_it_was_is_refused(labelled):
+    with pytest.raises(InputError, match=r"anchored:apart finds classes with a copy.*Take anchored; .* continual"):
+        features("anchored:apart", "one", labelled=labelled)
+    with pytest.raises(InputError, match="rs-il needs") as told:
+        features("rs-il", "one", labelled=None)
+    assert "anchored," in str(told.value) or str(told.value).endswith("anchored.")
+    assert "anchored:apart" not in str(told.value)
 
 
 def test_a_method_without_its_similarity_network_says_what_it_lacks():
@@ -234,6 +246,14 @@ def test_references_are_the_labelled_images_nearest_the_mean_of_their_class():
     assert found.keys() == {0}
     assert torch.equal(found[0], labelled.pixels[nearest])
     assert pick_references(None, latents, ["dog"]) == {}
+
+
+def test_what_is_found_is_made_once_and_whole():
+    with counted_made(Found) as made:
+        found = find(make_model("one"), UNLABELLED, 3, run=run("kmeans"))
+    assert made == [Found]
+    assert found.thumbnails
+    assert found.facts["method"] == "kmeans"
 
 
 def test_of_near_duplicates_one_is_shown():

@@ -11,6 +11,7 @@ from newfound.cli import app
 from newfound.data.datasets import load_doodles
 from newfound.discovery.answers import answers
 from newfound.discovery.changes import explain_changes, tabulate_changes
+from newfound.discovery.found import Found
 from newfound.discovery.rediscover import next_place
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne
@@ -23,7 +24,7 @@ from newfound.functional.metrics import matching, right
 from newfound.networks.resnet import OWN
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
-from tests.discovery.made import make_found
+from tests.discovery.made import counted_made, make_found
 
 STAGE = StageOne(backbone="efficientnet-lite0", size=112, rehearse="no")
 RUN = Run(method="kmeans", read_by="k-means", device="cpu")
@@ -229,6 +230,19 @@ def test_our_own_network_goes_on_from_where_the_run_left_it():
     torch.testing.assert_close(after.found.features, embed(after.found.model, new))
     with pytest.raises(InputError, match=r"The run is of 20 images.*given are 5"):
         rediscover(first, images=new.pick(torch.arange(5)))
+
+
+@pytest.mark.parametrize("unsure", [0.0, 0.4])
+def test_what_is_found_anew_is_made_once_and_says_what_changed_as_tables_do(run, unsure):
+    review(run)
+    run.set_aside([rows_of(run.found, KINDS[2])[-1]])
+    run = Discovery(replace(run.found, run=replace(run.found.run, unsure=unsure)), run.edits)
+    with counted_made(Found) as made:
+        after = rediscover(run)
+    assert made == [Found]
+    table = tabulate_changes(run.classes, after.classes)
+    assert after.facts["changed"] == explain_changes(table)
+    assert ("unsure" in set(table["to"])) == (unsure > 0)
 
 
 def test_changes_are_counted_from_class_to_class(run):

@@ -28,6 +28,7 @@ from newfound.discovery.rehearsal import (
     rehearse_known,
     settle,
 )
+from newfound.discovery.result import Discovery
 from newfound.discovery.settings import DISCRIMINANT, KMEANS, MIDDLE, NO, SHIFT, WHOLE, YES, Run, StageOne
 from newfound.encoders.choose import choose_encoder, encoder_of
 from newfound.encoders.features import FeatureEncoder
@@ -35,7 +36,7 @@ from newfound.encoders.pixels import PixelEncoder
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
 from newfound.functional.counting import Errors, Sweep, sweep
-from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, choose, read_description, thin
+from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, choose, tabulate, thin
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, load_pretrained
@@ -264,24 +265,16 @@ def test_the_table_is_told_with_what_was_taken(encoder, caplog):
         settled = settle(made(*TRIALS), encoder, Run(), given=True)
     assert "Rehearsal on 2 of 4 known classes at a time, hidden" in caplog.text
     assert f" 60.0  {LITE}, discriminant, shrunk by 3  ← taken" in caplog.text
-    assert caplog.text.count("taken") == settled.told.count("taken") == 1
+    assert caplog.text.count("taken") == 1
+    assert (settled.way, settled.why) == (SHIFTED, "")
 
 
-def test_the_table_can_be_read_back_from_the_facts(encoder):
-    settled = settle(made(*TRIALS), encoder, Run(), given=True)
-    where, rows = read_description(settled.told)
-    assert where == "Rehearsal on 2 of 4 known classes at a time, hidden (mean accuracy, %)"
-    assert rows == [
-        (SHIFTED.describe(), pytest.approx(0.6), True),
-        (TRAINED.describe(), pytest.approx(0.55), False),
-        (PLAIN.describe(), pytest.approx(0.5), False),
-    ]
-    assert read_description("none: rehearsing needs 4; known") == read_description("") == ("", [])
-
-
-def test_the_report_shows_the_table_and_not_the_text(place, quick):
-    made_here = discover(known=place / "known", unlabelled=place / "new", classes=3, stage=STAGE, run=Run(device="cpu"))
-    shown = page(made_here.classes)
+def test_the_report_shows_the_table_of_a_run_that_is_read_again(place, quick, tmp_path):
+    known, new, run = place / "known", place / "new", Run(device="cpu")
+    made_here = discover(known=known, unlabelled=new, classes=3, stage=STAGE, run=run, output=tmp_path / "run")
+    shown = page(Discovery.load(tmp_path / "run").classes)
+    rehearsal, way = made_here.found.model.rehearsal, made_here.found.way
+    assert [row[:2] for row in shown.rehearsed] == [row[:2] for row in tabulate(rehearsal, way)]
     assert len(shown.rehearsed) == 4
     assert sum(taken for *_, taken in shown.rehearsed) == 1
     assert shown.rehearsal.startswith("Rehearsal on 3 of 6 known classes at a time, hidden, to choose")
@@ -314,7 +307,8 @@ def test_one_stage_and_two_take_the_same_way_and_keep_it(place, quick):
     single = discover(known=place / "known", unlabelled=place / "new", classes=3, stage=STAGE, run=Run(device="cpu"))
     double = discover(model=place / "model", unlabelled=place / "new", classes=3, run=Run(device="cpu"))
     assert single.found.model.rehearsal == double.found.model.rehearsal == model.rehearsal is not None
-    assert single.facts["rehearsal"] == double.facts["rehearsal"]
+    assert single.found.way == double.found.way is not None
+    assert single.found.expected == double.found.expected is not None
     assert single.facts["method"] == double.facts["method"]
     assert single.facts["expected accuracy"] == double.facts["expected accuracy"]
     about = json.loads((place / "model" / "model.json").read_text())
@@ -343,7 +337,7 @@ def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path
         target.write_bytes(file.read_bytes())
     wrong = discover(unlabelled=tmp_path / "new", truth=True, **asked)
     assert right.found.model.rehearsal == wrong.found.model.rehearsal
-    assert right.facts["rehearsal"] == wrong.facts["rehearsal"]
+    assert right.found.way == wrong.found.way is not None
     assert right.found.count == wrong.found.count
     assert right.found.count.criterion == "rehearsed"
 

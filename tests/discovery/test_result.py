@@ -22,12 +22,14 @@ from newfound.discovery.pages import page
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run
 from newfound.errors import InputError
+from newfound.functional.calibration import Logistic
+from newfound.functional.rehearsal import Expected
 from newfound.networks.model import Model
 from newfound.networks.resnet import SmallResNet
 from newfound.training.moments import Moment
 from newfound.types import seeded
 from tests.data.pictures import save, write_doodles
-from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD, add_edits, make_found
+from tests.discovery.made import ABSENT, CALIBRATION, CAT, FIRST, SECOND, THIRD, add_edits, make_found
 from tests.discovery.version_3 import write_version_3
 
 
@@ -172,6 +174,17 @@ def test_images_are_set_aside_and_accepted(made):
     assert (made.assignments()["identified_by"] == "Ada").sum() == expected + 1
     assert made.summary().set_index("class").loc["cat", "reviewed"] == expected
     assert made.accept(ABSENT) == 0
+
+
+@pytest.mark.parametrize("line", [Logistic(20.0, 15.0), Logistic(4.0, 0.0)])
+def test_accepting_above_a_confidence_reaches_no_image_that_is_unsure_or_an_outlier(line):
+    run = Discovery(make_found(calibration=CALIBRATION._replace(outlier=line), threshold=0.5))
+    table = run.assignments()
+    confident = table["confidence"] >= 0.3
+    named = confident & (table["number"] > 0)
+    assert 0 < named.sum() < confident.sum()
+    assert run.accept(None, above=0.3) == named.sum()
+    assert sorted(run.classes.decided) == table.index[named].tolist()
 
 
 def test_undo_and_redo_go_back_and_forth_without_end(made):
@@ -502,6 +515,7 @@ def test_a_known_class_of_which_no_image_is_sure_is_not_counted_and_a_poor_run_i
     assert poor.title == "3 classes in 44 images"
     assert "of 0 known classes" in poor.lead
     assert "44 of 44 images (100%) are unsure" in poor.warnings[0]
-    for said, warned in (("0.41", True), ("41 %", True), ("0.83 (0.75 to 0.9)", False)):
-        told = page(Discovery(replace(made.found, facts={"expected accuracy": said})).classes)
+    for expected, warned in ((Expected(0.41, 0.3, 0.9, 4, 0.1), True), (Expected(0.83, 0.4, 0.9, 4, 0.1), False)):
+        told = page(Discovery(replace(made.found, expected=expected)).classes)
         assert bool(told.warnings) == warned
+        assert told.expected == str(expected)

@@ -17,6 +17,7 @@ from newfound.discovery.storage import locate, read_run, write_found, write_tabl
 from newfound.discovery.tables import read_csv, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError
 from newfound.functional.counting import Candidate
+from newfound.functional.rehearsal import Expected, Way
 from newfound.training.moments import Moment
 from tests.discovery.made import CALIBRATION, FIRST, KNOWN, SECOND, add_edits, make_found
 from tests.discovery.version_3 import COUNT, write_version_3
@@ -36,6 +37,8 @@ def make_whole(**other):
         moments=tuple(moments),
         comparison=(Compared("k-means", 0.5, 0.25),),
         facts={"method": "spacing", "seed": "0"},
+        way=Way("eye", 0.5, "spacing", "discriminant"),
+        expected=Expected(0.5, 0.25, 0.75, 4, 0.125),
         **other,
     )
 

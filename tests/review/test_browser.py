@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import uvicorn
@@ -422,7 +423,7 @@ def test_unsure_images_are_accepted_as_guessed_selected_ones_or_those_above_a_cu
     visit.key("a")
     expect(page.get_by_label("Confidence", exact=True)).to_be_focused()
     page.get_by_label("Confidence", exact=True).fill(str(sure[3]))
-    page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("^Accept")).click()
     visit.says("accepted as guessed")
     above = [row for row, value in zip(rows, sure, strict=True) if value >= sure[3]][2:]
     assert sorted(read_edits(folder)[-1].rows) == sorted(above)
@@ -430,6 +431,29 @@ def test_unsure_images_are_accepted_as_guessed_selected_ones_or_those_above_a_cu
     assert now.assignment.tolist() == before.assignment.tolist()
     assert {*now.decided} == {*rows[:2], *above}
     visit.check()
+
+
+def test_above_a_confidence_no_image_is_accepted_that_is_unsure_or_far_out_and_how_many_are_is_said(browser, tmp_path):
+    folder = write_run(tmp_path, calibration=CALIBRATION._replace(outlier=Logistic(20.0, 15.0)), threshold=0.5)
+    run = Discovery.load(folder)
+    table, guess = run.assignments(), run.classes.assignment.numpy()
+    confident = np.floor(100 * table["confidence"]) >= 30
+    out = confident & (table["number"] < 0)
+    number = int(np.bincount(guess[out]).argmax())
+    taken = table.index[confident & ~out & (guess == number)].tolist()
+    left = int((out & (guess == number)).sum())
+    assert min(len(taken), left) > 0
+    with serving(folder) as address:
+        visit = Visit(browser, address)
+        visit.open(run.classes.names[number])
+        visit.key("Shift+A")
+        visit.page.get_by_label("Confidence", exact=True).fill("30")
+        dialog = visit.page.get_by_role("dialog")
+        expect(dialog).to_contain_text(re.compile(rf"{left} images? that (is|are) unsure or far out"))
+        dialog.get_by_role("button", name=re.compile(rf"^Accept {len(taken)} images?$")).click()
+        visit.says(f"{len(taken)} image")
+        assert sorted(read_edits(folder)[-1].rows) == taken
+        visit.check()
 
 
 def test_what_is_likely_for_a_kind_of_list_stands_first_and_outliers_are_no_guesses_to_accept(browser, tmp_path):

@@ -19,7 +19,7 @@ from newfound.console import Progress, retitle, silent
 from newfound.discovery.facts import versions
 from newfound.discovery.scoring import PIXELS, TITLES
 from newfound.encoders.pixels import READING_SHRINK
-from newfound.errors import check_word
+from newfound.errors import InputError, check_word
 from newfound.report.curves import Curve
 
 log = logging.getLogger("newfound")
@@ -98,17 +98,33 @@ def evidence(
     parallel.check_alone("Rows share the work when the command is started several times, each process on its own.")
     for name in only:
         check_word("part of the evidence", name, PARTS)
+    parts = choose_parts(only, seeds)
     files.check_writable(output)
-    parts = [PARTS[name] for name in only or PARTS]
     paths = []
-    for part in parts:
-        wanted = tuple(seed for seed in part.seeds if not seeds or seed in seeds)
+    for part, wanted in parts:
         if part.table is None:
             paths.append(_run_small(part, data, output, wanted, progress))
         else:
             place = locate_data(part.table.dataset, data)
             paths.append(benchmark(part.table, place, output, only=part.methods, seeds=wanted, progress=progress))
     return paths
+
+
+def choose_parts(only: Sequence[str], seeds: Sequence[int]) -> list[tuple[Part, tuple[int, ...]]]:
+    """Some parts, or all, each with those of its seeds that are asked for, or all. A seed that none of them has is
+    refused, and so is a part asked for that has none of the seeds; of all parts those without are left out.
+    """
+    asked = [PARTS[name] for name in only or PARTS]
+    parts = [(part, tuple(seed for seed in part.seeds if not seeds or seed in seeds)) for part in asked]
+    absent = [seed for seed in seeds if not any(seed in part.seeds for part in asked)]
+    without = [part for part, wanted in parts if not wanted]
+    if absent or (only and without):
+        there = (f"{part.name} {', '.join(map(str, part.seeds))}" for part in (asked if absent else without))
+        raise InputError(
+            f"--seeds is {' '.join(map(str, absent or seeds))}. Needed: seeds that the evidence has: "
+            f"{'; '.join(there)}. Give some of these, or leave --seeds out."
+        )
+    return [(part, wanted) for part, wanted in parts if wanted]
 
 
 def _run_small(part: Part, data: Path | None, output: Path, seeds: Sequence[int], progress: Progress) -> Path:

@@ -1,6 +1,10 @@
 """What is different once people's answers were learnt from: which images are of other classes now."""
 
+from collections.abc import Mapping
+
 import pandas as pd
+from jaxtyping import Int
+from torch import Tensor
 
 from newfound.discovery.edits import Classes
 from newfound.discovery.tables import WORDS, answer_images
@@ -17,8 +21,12 @@ def tabulate_changes(before: Classes, after: Classes) -> pd.DataFrame:
 
     Both are of the same images, and classes of the same number are the same class.
     """
-    names = before.names | after.names | WORDS
-    was, now = answer_images(before), answer_images(after)
+    return tabulate_moves(answer_images(before), answer_images(after), before.names | after.names)
+
+
+def tabulate_moves(was: Int[Tensor, " n"], now: Int[Tensor, " n"], called: Mapping[int, str]) -> pd.DataFrame:
+    """The same by what each image's class was and is, as tables say it, and by what classes are called."""
+    names = {**called, **WORDS}
     moved = [(names[old], names[new]) for old, new in zip(was.tolist(), now.tolist(), strict=True) if old != new]
     table = pd.DataFrame(moved, columns=COLUMNS[:2])
     counts = table.groupby(COLUMNS[:2], sort=True).size().reset_index(name="images")

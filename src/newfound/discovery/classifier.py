@@ -14,9 +14,9 @@ from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.discover import discover
 from newfound.discovery.edits import Classes, classes
-from newfound.discovery.find import calibrate
 from newfound.discovery.folder import is_model
 from newfound.discovery.found import Clusters, Found
+from newfound.discovery.judging import calibrate
 from newfound.discovery.looking import predict, predict_in_parts
 from newfound.discovery.outliers import fit_known
 from newfound.discovery.result import Discovery

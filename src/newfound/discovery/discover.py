@@ -157,7 +157,7 @@ def _carry_out(
     if model is not None and plan.stage.rehearse != NO:
         settled = settle(model, encoder, plan.asked, given=plan.model is not None)
         run, encoder = settled.run, encoder.whitened(settled.way.shrink)
-        about, expected = replace(about, rehearsal=settled.told), settled.expected
+        about, expected = replace(about, way=settled.way, rehearsal=settled.why), settled.expected
     model = encoder.aim(model, new, labelled, seed)
     number = plan.classes
     if number is None:
@@ -168,7 +168,7 @@ def _carry_out(
     if expected is not None:
         expected = expected.at(number + (len(model.classes) if run.mixed else 0))
         log.info(f"Expected accuracy: {expected}.")
-        about = replace(about, expected=str(expected))
+        about = replace(about, expected=expected)
     return find(
         model,
         new,

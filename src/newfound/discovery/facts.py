@@ -12,6 +12,7 @@ from newfound.discovery.howmany import explain
 from newfound.discovery.settings import DISCRIMINANT, SHIFT, Run
 from newfound.errors import counted
 from newfound.functional.counting import Count
+from newfound.functional.rehearsal import Expected, Way
 from newfound.types import Training
 
 SOONER = {
@@ -30,8 +31,9 @@ class About:
     truth: tuple[str, ...] | None = None  # the true class of every image, for the metrics alone
     began: float | None = None  # when, by `time.perf_counter`
     why: str = ""  # the backbone, and why it was chosen
-    rehearsal: str = ""  # what known classes said while they were hidden
-    expected: str = ""  # the accuracy that they let expect
+    way: Way | None = None  # what was taken after a rehearsal, or by default
+    rehearsal: str = ""  # why there was none
+    expected: Expected | None = None  # the accuracy that it lets expect
 
 
 def state_facts(
@@ -53,7 +55,7 @@ def state_facts(
         + SOONER.get(run.read_by, ""),
         "budget": f"{training.epochs} epochs, batch {training.batch}, learning rate {training.rate}",
         **({"rehearsal": about.rehearsal} if about.rehearsal else {}),
-        **({"expected accuracy": about.expected} if about.expected else {}),
+        **({"expected accuracy": str(about.expected)} if about.expected else {}),
         "seed": str(run.seed),
         "versions": versions(),
     }

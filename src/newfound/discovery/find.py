@@ -2,31 +2,28 @@
 
 import copy
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound import methods
 from newfound.console import Progress, silent
 from newfound.data.batches import Dataset
 from newfound.data.collection import Collection
-from newfound.data.duplicates import find_same
 from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
-from newfound.discovery.outliers import judge_no_cluster, measure_fit
+from newfound.discovery.judging import calibrate, judge_images, pick_references
+from newfound.discovery.outliers import measure_fit
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import pick_examples, read_by
+from newfound.discovery.reading import read_by
 from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.errors import shorten
-from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, naming_score, probability
-from newfound.functional.duplicates import group
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
 from newfound.training.loop import Learner, tell_length
@@ -34,15 +31,6 @@ from newfound.training.train import Trained, train
 from newfound.types import Problem, Training, seeded
 
 log = logging.getLogger("newfound")
-
-EXEMPLARS, DOUBTFUL = 24, 6
-"""How many of a cluster's most and least typical images a run keeps small copies of."""
-
-REFERENCES = 4
-"""How many labelled images of a known class stand beside what was found."""
-
-NONE_UNSURE, ALL_UNSURE = -1.0, 2.0
-"""A naming score that every image reaches, and one that none does."""
 
 
 def find(
@@ -122,17 +110,19 @@ def _measure(
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
     calibration = calibrate(model, encoder, len(clusters.centres), estimated=about.count is not None)
-    found = Found(unlabelled.listing, model, features, clusters, calibration, threshold=0.0, fit=fit)  # not whole yet
-    scores = judge_clusters(found)
-    threshold = choose_threshold(scores, run.unsure)
-    duplicates, thumbnails = illustrate(unlabelled, found.distances, clusters, scores >= threshold)
-    return replace(
-        found,
-        threshold=threshold,
+    judged = judge_images(unlabelled, features, clusters, calibration, fit, run.unsure)
+    return Found(
+        unlabelled.listing,
+        model,
+        features,
+        clusters,
+        calibration,
+        judged.threshold,
+        fit,
         known=recognised,
         numbers=number_clusters(model, recognised, classes),
-        duplicates=duplicates,
-        thumbnails=thumbnails,
+        duplicates=judged.duplicates,
+        thumbnails=judged.thumbnails,
         references=pick_references(labelled, None if theirs is None else compare(theirs[0], unit), recognised),
         history=tuple(trained.history),
         count=about.count,
@@ -149,6 +139,8 @@ def _measure(
             known=len(recognised),
         ),
         run=run,
+        way=about.way,
+        expected=about.expected,
     )
 
 
@@ -242,61 +234,3 @@ def read_clusters(
     if known is not None:
         sizes[: len(known.counts)] += known.counts.long()
     return Clusters(found.assignment, found.centres, sizes, unit)
-
-
-def calibrate(model: Model, encoder: Encoder, classes: int, *, estimated: bool = False) -> Calibration:
-    """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
-    own = others = encoder.calibration.resolve(estimated=estimated)
-    if model.calibration is not None:
-        own = carry_on(model.calibration.resolve(estimated=estimated), others, len(model.classes), classes)
-    return own if own.outlier is not None else own._replace(outlier=others.outlier)
-
-
-def judge_clusters(found: Found) -> Float[Tensor, " n"]:
-    """The naming score of every image in its cluster: how surely it belongs there, less where it lies far out."""
-    clusters = found.clusters
-    apart = leave_one_out(found.distances, clusters.assignment, clusters.sizes)
-    alone = torch.eye(len(clusters.centres), dtype=torch.bool)
-    right = probability(log_margin(apart, clusters.assignment, alone), found.calibration.right)
-    outlier = judge_no_cluster(found)
-    return naming_score(right * (1 - outlier), outlier)
-
-
-def choose_threshold(scores: Float[Tensor, " n"], share: float | None) -> float:
-    """The naming score below which an image is unsure: that of one as likely wrong as right, or that of a share."""
-    if share is None:
-        return 0.5
-    fewest = math.floor(share * len(scores) + 1e-9)  # .29 · 100 is a little less than 29
-    if fewest == 0:
-        return NONE_UNSURE
-    return scores.sort().values[fewest].item() if fewest < len(scores) else ALL_UNSURE
-
-
-def illustrate(
-    images: Collection, away: Float[Tensor, "n clusters"], clusters: Clusters, sure: Bool[Tensor, " n"]
-) -> tuple[dict[int, int], dict[int, UInt8[Tensor, "channels height width"]]]:
-    """The near-duplicates, each with the most typical of those that it equals; and small copies of each cluster's most
-    typical images that are sure and of its least typical ones, near-duplicates once.
-    """
-    own = away.gather(1, clusters.assignment[:, None])[:, 0]
-    first = group(find_same(images), own.argsort(stable=True))
-    duplicates = {row: other for row, other in enumerate(first.tolist()) if row != other}
-    lone = (first == torch.arange(len(own))) | (clusters.assignment[first] != clusters.assignment)
-    return duplicates, images.thumbnails(pick_examples(own, clusters.assignment, lone, sure, EXEMPLARS, DOUBTFUL))
-
-
-def pick_references(
-    labelled: Collection | None, latents: Float[Tensor, "m dim"] | None, known: Sequence[str]
-) -> dict[int, UInt8[Tensor, "some channels height width"]]:
-    """Small copies of labelled images of each known class, those nearest its mean, by its place in `known`; none where
-    labelled images took no part.
-    """
-    if labelled is None or latents is None:
-        return {}
-    chosen: dict[int, list[int]] = {}
-    for place, name in enumerate(known):
-        rows = (labelled.listing.labels == labelled.listing.classes.index(name)).nonzero()[:, 0]
-        away = (latents[rows] - latents[rows].mean(0)).norm(dim=1)
-        chosen[place] = rows[away.argsort(stable=True)[:REFERENCES]].tolist()
-    copies = labelled.thumbnails([row for rows in chosen.values() for row in rows])
-    return {place: torch.stack([copies[row] for row in rows]) for place, rows in chosen.items()}

@@ -17,6 +17,7 @@ from newfound.functional.calibration import Calibration, leave_one_out, reach
 from newfound.functional.counting import Count
 from newfound.functional.geometry import distances
 from newfound.functional.names import count_names
+from newfound.functional.rehearsal import Expected, Way
 from newfound.networks.model import Model
 from newfound.training.loop import Row
 from newfound.training.moments import Moment
@@ -43,6 +44,24 @@ class Fit(NamedTuple):
     along: Float[Tensor, "n axes"]
     beside: Float[Tensor, " n"]
     centres: Float[Tensor, "clusters axes"]
+
+
+def fit_latents(latents: Float[Tensor, "n dim"], clusters: Clusters) -> Fit:
+    """The same among latents, where they are all there is."""
+    return Fit(latents, latents.new_zeros(len(latents)), clusters.centres)
+
+
+def reach_centres(place: Fit, clusters: Clusters) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """From every image to the nearest centre, and to the others, as if it drew no centre to itself; some images at a
+    time.
+    """
+    (along, beside, centres), (assignment, _, sizes, _) = place, clusters
+    parts = []
+    for rows in torch.arange(len(along)).split(TOGETHER):
+        away = leave_one_out(distances(along[rows], centres), assignment[rows], sizes)
+        parts.append(reach(torch.hypot(away, beside[rows, None]).masked_fill(sizes == 0, torch.inf)))
+    nearest, others = zip(*parts, strict=True)
+    return torch.cat(nearest), torch.cat(others)
 
 
 class Compared(NamedTuple):
@@ -85,6 +104,8 @@ class Found:
     run: Run | None = None  # the settings it was made with; None: an older newfound made it
     called: tuple[str, ...] = ()  # what each cluster's class is called at first; left out: known names, new-1, new-2, …
     used: int = 0  # the largest number that a class had in runs before this one
+    way: Way | None = None  # what was taken after a rehearsal (`model.rehearsal`), or by default; None: nobody asked
+    expected: Expected | None = None  # the accuracy that the rehearsal lets expect
 
     def __post_init__(self) -> None:
         if not self.numbers:
@@ -116,20 +137,12 @@ class Found:
     @property
     def place(self) -> Fit:
         """Where outliers show."""
-        return self.fit or Fit(self.latents, self.latents.new_zeros(len(self)), self.clusters.centres)
+        return self.fit or fit_latents(self.latents, self.clusters)
 
     @cached_property
     def reach(self) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """From every image to the nearest centre, and to the others, as if it drew no centre to itself. Computed once,
-        some images at a time.
-        """
-        (along, beside, centres), (assignment, _, sizes, _) = self.place, self.clusters
-        parts = []
-        for rows in torch.arange(len(self)).split(TOGETHER):
-            away = leave_one_out(distances(along[rows], centres), assignment[rows], sizes)
-            parts.append(reach(torch.hypot(away, beside[rows, None]).masked_fill(sizes == 0, torch.inf)))
-        nearest, others = zip(*parts, strict=True)
-        return torch.cat(nearest), torch.cat(others)
+        """`reach_centres`, computed once."""
+        return reach_centres(self.place, self.clusters)
 
     def compare(self, features: Float[Tensor, "m dim"]) -> Float[Tensor, "m dim"]:
         """Features as they are compared here: by direction, or as they are."""

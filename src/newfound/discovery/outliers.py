@@ -6,7 +6,7 @@ from torch import Tensor
 
 from newfound.data.collection import Collection
 from newfound.discovery.edits import NOBODY, Classes
-from newfound.discovery.found import TOGETHER, Clusters, Fit, Found
+from newfound.discovery.found import TOGETHER, Clusters, Fit
 from newfound.encoders import Encoder
 from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import outlier_score, probability, reach
@@ -74,13 +74,6 @@ def judge_other_outliers(
     nearest, others = reach(away)
     nearest = torch.minimum(nearest, _to_made(now, Fit(*seen, place.centres)))
     return probability(outlier_score(nearest, others), found.calibration.outlier)
-
-
-def judge_no_cluster(found: Found) -> Float[Tensor, " n"]:
-    """The probability of every image to be of no cluster."""
-    if found.calibration.outlier is None:
-        return torch.zeros(len(found))
-    return probability(outlier_score(*found.reach), found.calibration.outlier)
 
 
 def _to_made(now: Classes, place: Fit) -> Float[Tensor, " m"]:

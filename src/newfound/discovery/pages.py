@@ -1,7 +1,6 @@
 """The present classes → the plain values of a report."""
 
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,13 +11,13 @@ from torch import Tensor
 
 from newfound import files
 from newfound.discovery.edits import Classes
-from newfound.discovery.find import DOUBTFUL, EXEMPLARS
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain
+from newfound.discovery.judging import DOUBTFUL, EXEMPLARS
 from newfound.discovery.summary import explain_gaps
 from newfound.discovery.tables import find_nearest_known, measure, tabulate_assignments, tabulate_classes
 from newfound.errors import counted
-from newfound.functional.rehearsal import read_description
+from newfound.functional.rehearsal import introduce, tabulate
 from newfound.report import page as report
 from newfound.report.maps import flatten
 
@@ -53,7 +52,7 @@ def page(now: Classes) -> report.Page:
     shown, points = shown[of[shown] >= 0], points[of[shown] >= 0]
     count, kept = found.count, len(of) - int(now.aside.sum())
     summary, nearest = tabulate_classes(now), find_nearest_known(now)
-    where, rehearsed = read_description(found.facts.get("rehearsal", ""))
+    where, rehearsed = _rehearsal(found)
     counts = (summary["kind"] == "new") | (summary["size"] > 0)  # a known class that no image is surely of is none
     return report.Page(
         title=f"{counted(len(summary[counts]), 'class', 'classes')} in {counted(len(of), 'image')}",
@@ -69,14 +68,14 @@ def page(now: Classes) -> report.Page:
         tried=[] if count is None else [tried.classes for tried in count.curve],
         chosen=0 if count is None else count.classes,
         reason="" if count is None else explain(count),
-        rehearsal=where.replace(" (mean accuracy, %)", ", to choose how to find new ones. Backbones come first."),
+        rehearsal=where,
         rehearsed=rehearsed,
-        expected=found.facts.get("expected accuracy", ""),
+        expected="" if found.expected is None else str(found.expected),
         metrics=measure(now),
         measured=f"On all {kept} unlabelled images, without augmentation, after the last epoch. "
         "The truth was used for these numbers and the captions alone, never while learning.",
         comparison=[(other.title, other.accuracy, other.nmi) for other in found.comparison],
-        facts={name: text for name, text in found.facts.items() if name != "rehearsal" or not rehearsed},
+        facts=dict(found.facts),
         skipped=list(found.listing.skipped),
     )
 
@@ -97,8 +96,8 @@ def find_faults(now: Classes, summary: pd.DataFrame) -> list[str]:
             f"{outliers} of {counted(all_images, 'image')} ({outliers / all_images:.0%}) fit no class, known or new. "
             "Look at them first: they may be other pictures than you meant, or more --classes may be there."
         )
-    expected = now.found.facts.get("expected accuracy", "")
-    if expected and _share(expected) < POOR:
+    expected = now.found.expected
+    if expected is not None and expected.accuracy < POOR:
         faults.append(
             f"The expected accuracy is {expected}: so many images are likely in the right class. Take the classes as a "
             "first sorting, not as kinds."
@@ -106,10 +105,13 @@ def find_faults(now: Classes, summary: pd.DataFrame) -> list[str]:
     return faults
 
 
-def _share(text: str) -> float:
-    """The first number in a text as a share: .62, 0.62 and 62 % are the same."""
-    number = float(re.findall(r"\d*\.?\d+", text)[0]) if re.search(r"\d", text) else 1.0
-    return number / 100 if "%" in text else number
+def _rehearsal(found: Found) -> tuple[str, list[tuple[str, float, bool]]]:
+    """On which known classes ways were tried, in a sentence, and a row for each; nothing where none was."""
+    rehearsal = found.model.rehearsal
+    if found.way is None or rehearsal is None or not rehearsal.trials:
+        return "", []
+    rows = tabulate(rehearsal, found.way, mixed=found.run is None or found.run.mixed)
+    return f"{introduce(rehearsal)}, to choose how to find new ones. Backbones come first.", rows
 
 
 def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) -> report.FoundClass:

@@ -208,10 +208,16 @@ def check_method(name: str, encoder: Encoder, *, labelled: bool, similarity: boo
     by whether a network says which images share a class.
     """
     recipe = methods.parse(name)
+    if recipe.apart:
+        raise InputError(
+            f"{name} finds classes with a copy of the backbone and leaves the model as it was; a run has one model, "
+            f"which must be the one that found its classes. Take {name.partition(':')[0]}; `newfound benchmark "
+            f"continual` measures {name}."
+        )
     if not labelled and not recipe.suits(labelled=False):
         raise InputError(
             f"{name} needs labelled images while it discovers; give them too (--known), "
-            f"or take a method that does not: {methods.suitable(labelled=False)}."
+            f"or take a method that does not: {methods.suitable(labelled=False, apart=False)}."
         )
     if labelled and not recipe.suits(labelled=True):
         raise InputError(

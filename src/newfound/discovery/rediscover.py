@@ -14,7 +14,6 @@ from newfound.data.leaks import check_leaks
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
 from newfound.discovery.answers import Answers, answers
-from newfound.discovery.changes import explain_changes, tabulate_changes
 from newfound.discovery.discover import restore
 from newfound.discovery.edits import Edit
 from newfound.discovery.facts import About
@@ -79,10 +78,8 @@ def rediscover(
     with working(output, "discover", plan.settings, overwrite=overwrite, resume=resume, note=note) as folder:
         checkpoint = None if folder is None else folder / CHECKPOINT
         found = refine(lesson, about=about, progress=progress, checkpoint=checkpoint, resume=resume)
+        log.info(f"What changed: {found.facts['changed']}.")
         after = Discovery(found, plan.answers.decisions)
-        changed = explain_changes(tabulate_changes(plan.before.classes, after.classes))
-        log.info(f"What changed: {changed}.")
-        after = Discovery(replace(found, facts={**found.facts, "changed": changed}), plan.answers.decisions)
         if folder is not None and parallel.first():
             after.save(folder)
         if lesson.labelled is not None:

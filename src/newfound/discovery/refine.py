@@ -16,24 +16,20 @@ from newfound.console import Progress, silent
 from newfound.data.batches import Dataset
 from newfound.data.collection import Collection
 from newfound.discovery.answers import Answers
+from newfound.discovery.changes import explain_changes, tabulate_moves
 from newfound.discovery.edits import Classes
 from newfound.discovery.facts import About, state_facts
-from newfound.discovery.find import (
-    calibrate,
-    choose_threshold,
-    illustrate,
-    judge_clusters,
-    plan_training,
-    state_setting,
-    train_run,
-)
-from newfound.discovery.found import Clusters, Found
+from newfound.discovery.find import plan_training, state_setting, train_run
+from newfound.discovery.found import Clusters, Fit, Found
+from newfound.discovery.judging import Judgement, calibrate, judge_images
 from newfound.discovery.outliers import measure_fit
 from newfound.discovery.rehearsal import choose_way
 from newfound.discovery.rereading import Present, reread_by
 from newfound.discovery.settings import Run
+from newfound.discovery.tables import ASIDE, OUTLIER, UNSURE, answer_images
 from newfound.encoders import Encoder, embed, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
+from newfound.functional.calibration import Calibration
 from newfound.functional.geometry import nearest
 from newfound.methods.base import Method
 from newfound.networks.model import Model
@@ -215,46 +211,57 @@ def read_anew(lesson: ReviewLesson, learnt: Learnt) -> tuple[list[int], Clusters
 
 def _measure(lesson: ReviewLesson, learnt: Learnt, about: About) -> Found:
     """What was measured, from what training left."""
-    found, run, now = lesson.found, lesson.run, lesson.answers.classes
+    found, run, now, model = lesson.found, lesson.run, lesson.answers.classes, learnt.model
     numbers, clusters = read_anew(lesson, learnt)
     called = {number: name for name, number in reversed(number_known(found, now).items())}  # the first that it was
-    known = [called[number] for number in numbers if number in called]
+    known = tuple(called[number] for number in numbers if number in called)
     before = [found.known.index(name) for name in known]
-    read = _begin(lesson, learnt, clusters, tuple(known))
-    scores = judge_clusters(read)
-    threshold = choose_threshold(scores, run.unsure)
-    duplicates, thumbnails = illustrate(lesson.unlabelled, read.distances, clusters, scores >= threshold)
-    return replace(
-        read,
-        threshold=threshold,
-        known=tuple(known),
+    calibration, fit = _calibrate(lesson, model, clusters, known)
+    judged = judge_images(lesson.unlabelled, learnt.features, clusters, calibration, fit, run.unsure)
+    after = answer_anew(lesson.answers, torch.tensor(numbers)[clusters.assignment], judged)
+    changed = tabulate_moves(answer_images(now), after, now.names)
+    facts = _state(lesson, about, len(numbers) - len(known), len(known)) | {"changed": explain_changes(changed)}
+    return Found(
+        found.listing,
+        model,
+        learnt.features,
+        clusters,
+        calibration,
+        judged.threshold,
+        fit,
+        known=known,
         numbers=tuple(numbers),
-        duplicates=duplicates,
-        thumbnails=thumbnails,
+        duplicates=judged.duplicates,
+        thumbnails=judged.thumbnails,
         references={place: found.references[old] for place, old in enumerate(before) if old in found.references},
         history=learnt.history,
         truth=found.truth,
         moments=learnt.moments,
-        facts=_state(lesson, about, len(numbers) - len(known), len(known)),
+        facts=facts,
         run=run,
         called=tuple(now.names[number] for number in numbers),
         used=now.used,
     )
 
 
-def _begin(lesson: ReviewLesson, learnt: Learnt, clusters: Clusters, known: tuple[str, ...]) -> Found:
-    """What was read, not whole yet. Where known classes were merged nobody knows where outliers of the new ones begin,
-    and none is called so.
+def answer_anew(answers: Answers, numbers: Int[Tensor, " n"], judged: Judgement) -> Int[Tensor, " n"]:
+    """The class that each image is of once it was read anew, by number, or that it has none, as tables will say it."""
+    unsure, outlier = judged.unnamed
+    named = numbers.masked_fill(unsure, UNSURE).masked_fill(outlier, OUTLIER)
+    return numbers.where(answers.vouched, named).masked_fill(answers.aside, ASIDE)
+
+
+def _calibrate(
+    lesson: ReviewLesson, model: Model, clusters: Clusters, known: tuple[str, ...]
+) -> tuple[Calibration, Fit | None]:
+    """What distances mean, and where outliers show. Where known classes were merged nobody knows where outliers of the
+    new ones begin, and none is called so.
     """
-    encoder, model, labelled = lesson.encoder, learnt.model, lesson.labelled
-    estimated = lesson.found.count is not None
-    calibration = calibrate(model, encoder, len(clusters.centres), estimated=estimated)
-    fit = None
-    if known == (model.recognisable if labelled is None else tuple(labelled.listing.classes)):
-        fit = measure_fit(encoder, model, lesson.unlabelled, labelled, clusters, len(known))
-    else:
-        calibration = calibration._replace(outlier=None)
-    return Found(lesson.found.listing, model, learnt.features, clusters, calibration, threshold=0.0, fit=fit)
+    encoder, labelled = lesson.encoder, lesson.labelled
+    calibration = calibrate(model, encoder, len(clusters.centres), estimated=lesson.found.count is not None)
+    if known != (model.recognisable if labelled is None else tuple(labelled.listing.classes)):
+        return calibration._replace(outlier=None), None
+    return calibration, measure_fit(encoder, model, lesson.unlabelled, labelled, clusters, len(known))
 
 
 def _state(lesson: ReviewLesson, about: About, new: int, known: int) -> dict[str, str]:

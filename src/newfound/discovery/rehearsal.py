@@ -285,7 +285,7 @@ class Settled(NamedTuple):
 
     run: Run
     way: Way
-    told: str  # the rehearsal, for people
+    why: str = ""  # there was no rehearsal; empty where there was one, or nobody wanted any
     expected: Expected | None = None  # accuracy; None where nothing is known of it
 
 
@@ -305,10 +305,9 @@ def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settle
     run = asked.suited(way.method)
     run = replace(run, read_by=way.reading) if run.read_by == AUTO else run
     way = way._replace(method=run.method, reading=run.read_by)
-    lines = describe(found, way, mixed=asked.mixed)
-    for line in lines:
+    for line in describe(found, way, mixed=asked.mixed):
         log.info(line)
-    return Settled(run, way, "; ".join(lines), expect_of(found, way, mixed=asked.mixed))
+    return Settled(run, way, "", expect_of(found, way, mixed=asked.mixed))
 
 
 def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:

@@ -24,7 +24,7 @@ from newfound.discovery.looking import predict, predict_in_parts
 from newfound.discovery.pages import render_report
 from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
-from newfound.discovery.tables import judge, measure, tabulate_assignments, tabulate_classes
+from newfound.discovery.tables import measure, named_confidence, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError, counted, shorten
 from newfound.functional.cluster import kmeans
 from newfound.functional.names import is_counted
@@ -166,11 +166,14 @@ class Discovery:
         self._do("set aside", rows=self._rows(images))
 
     def accept(self, which: Which | None, above: float = 0.0, images: Iterable[Which] | None = None) -> int:
-        """Call images of a class right, or of all as guessed (None): above a confidence, or these. Returns how many."""
+        """Call images of a class right, or of all as guessed (None): above a confidence, or these. Returns how many.
+
+        Unsure images and outliers are not above any confidence.
+        """
         numbers = self.classes.numbers if which is None else [self._number(which)]
         rows = torch.cat([*map(self.classes.rows, numbers)]) if images is None else torch.tensor(self._rows(images))
         if above > 0:
-            rows = rows[judge(self.classes).confidence[rows] >= above]
+            rows = rows[named_confidence(self.classes)[rows] >= above]
         if len(rows):
             said = numbers if which is not None else self.classes.assignment[rows].unique().tolist()
             self._do("accept", classes=tuple(said), rows=tuple(rows.tolist()))

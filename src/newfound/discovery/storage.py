@@ -36,7 +36,8 @@ from newfound.encoders import encoder_of
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration
 from newfound.functional.counting import Candidate, Count, Criterion
-from newfound.networks.model import Model
+from newfound.functional.rehearsal import Expected, Way
+from newfound.networks.model import EXPECTED, WAY, Model
 from newfound.schema import (
     MOST,
     TensorSpec,
@@ -107,6 +108,8 @@ PLAIN = record(
         "run": maybe(SETTINGS),
         "called": each(text, distinct=True),
         "used": whole(),
+        "way": maybe(record(WAY)),
+        "expected": EXPECTED,
         "count": maybe(
             record(
                 {
@@ -121,7 +124,7 @@ PLAIN = record(
             )
         ),
     },
-    optional=("root from here", "count", "run", "called", "used"),
+    optional=("root from here", "count", "run", "called", "used", "way", "expected"),
 )
 """What `discovery.json` holds."""
 
@@ -275,6 +278,8 @@ def _plain(found: Found, folder: Path) -> dict[str, Any]:
         "facts": dict(found.facts),
         "scores": measure(classes(found)),  # for readers of the file; they follow from the truth
         "run": None if found.run is None else asdict(found.run),
+        "way": None if found.way is None else found.way._asdict(),
+        "expected": found.expected,
     }
     if found.called:
         about |= {"called": found.called, "used": found.used}
@@ -322,6 +327,8 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         run=_run(about.get("run"), folder),
         called=tuple(about.get("called", ())),
         used=about.get("used", 0),
+        way=None if about.get("way") is None else Way(*(about["way"][name] for name in Way._fields)),
+        expected=None if about.get("expected") is None else Expected(*about["expected"]),
     )
 
 

@@ -131,6 +131,12 @@ def answer_images(now: Classes) -> Int[Tensor, " n"]:
     return _answer(now, judge(now))
 
 
+def named_confidence(now: Classes) -> Float[Tensor, " n"]:
+    """The confidence of every image that has a class for sure; 0 of the others, however sure their classes would be."""
+    judged = judge(now)
+    return judged.confidence.masked_fill(_answer(now, judged) < 0, 0.0)
+
+
 def tabulate_assignments(now: Classes) -> pd.DataFrame:
     """One row per image: path, class and its number (unsure and −1 where it is of none for sure, set aside and −2,
     outlier and −3 where it fits none), kind, confidence, probability that it is new, and that it is an outlier,

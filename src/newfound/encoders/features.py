@@ -92,8 +92,8 @@ class FeatureEncoder:
         if not methods.parse(name).suits(features=True):
             raise InputError(
                 f"{name} needs more of an image than a pretrained backbone's features. Take a method that begins at "
-                f"latents ({methods.suitable(features=True)}), or let a network learn from the images themselves "
-                f"(--backbone {OWN})."
+                f"latents ({methods.suitable(features=True, apart=False)}), or let a network learn from the images "
+                f"themselves (--backbone {OWN})."
             )
 
     def check_similarity(self) -> NoReturn:

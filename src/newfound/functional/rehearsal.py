@@ -36,8 +36,8 @@ CLASSES, ROWS = 10, 1500
 FEWEST, ENOUGH = 4, 4
 """Known classes below which nothing can be rehearsed, and images that each of them must have to count."""
 
-BEGUN, GLANCE, TAKEN = "Rehearsal on", "first look: ", "  ← taken"
-"""How its table begins, how the lines of backbones do, and what marks the line that was taken."""
+GLANCE, TAKEN = "first look: ", "  ← taken"
+"""How the lines of backbones begin, and what marks the line that was taken."""
 
 
 class Hiding(NamedTuple):
@@ -293,20 +293,13 @@ def name_family(backbone: str) -> str:
     return "+".join([first, *(other.removeprefix(family) for other in others)])
 
 
+def introduce(found: Rehearsal) -> str:
+    """On which known classes ways were tried."""
+    return f"Rehearsal on {found.hidden} of {found.known} known classes at a time, hidden"
+
+
 def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
     """The table of a rehearsal, a line each."""
-    lines = [f"{BEGUN} {found.hidden} of {found.known} known classes at a time, hidden (mean accuracy, %)"]
+    lines = [f"{introduce(found)} (mean accuracy, %)"]
     rows = tabulate(found, taken, mixed=mixed)
     return lines + [f"{100 * mean:5.1f}  {way}{TAKEN if mine else ''}" for way, mean, mine in rows]
-
-
-def read_description(text: str) -> tuple[str, list[tuple[str, float, bool]]]:
-    """What `describe` said of a rehearsal, as the facts of a run keep it: where it was, and a row for each way. Nothing
-    where there was none.
-    """
-    if not text.startswith(BEGUN):
-        return "", []
-    where, *lines = text.split("; ")
-    pairs = [line.strip().split("  ", 1) for line in lines]
-    rows = [(pair[1].removesuffix(TAKEN), float(pair[0]) / 100, pair[1].endswith(TAKEN)) for pair in pairs]
-    return where, rows

@@ -100,6 +100,7 @@ def check_sum(parts: list[str]) -> None:
         raise InputError(f"{'+'.join(parts)} adds {len(others)} methods to {host}; add one.")
 
 
-def suitable(*, labelled: bool | None = None, features: bool = False) -> str:
-    """The names of all that suit (`Recipe.suits`), for messages."""
-    return ", ".join(name for name, r in METHODS.items() if r.suits(labelled=labelled, features=features))
+def suitable(*, labelled: bool | None = None, features: bool = False, apart: bool = True) -> str:
+    """The names of all that suit (`Recipe.suits`), for messages; with those that discover `apart` or without."""
+    able = (name for name, r in METHODS.items() if r.suits(labelled=labelled, features=features) and r.apart <= apart)
+    return ", ".join(able)

@@ -60,17 +60,8 @@ ADAPTER = record(
 CHANCE = row(number(), number())  # of a Logistic
 COLOURS = each(number(), 3)
 NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3), "whole": flag}
-TRIALS = each(
-    record(
-        {
-            "backbone": text,
-            "shrink": number(0),
-            "method": text,
-            "reading": text,
-            "scores": each(number(0, 1), least=1),
-        }
-    )
-)
+WAY = {"backbone": text, "shrink": number(0), "method": text, "reading": text}
+TRIALS = each(record(WAY | {"scores": each(number(0, 1), least=1)}))
 EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(1), number()))
 PLAIN = record(
     {

@@ -192,8 +192,8 @@ def members(scene: Scene, number: int) -> Int[Tensor, " rows"]:
 
 def view_images(scene: Scene, number: int, order: Order) -> dict[str, Any]:
     """The images of a class or a list in order, each with its confidence in per cent; `marks` has a letter for each: d,
-    a person decided; f, unsure, for it lies far out; u, unsure; – else. Those of a list, which are of several classes,
-    begin with the surest.
+    a person decided; o, an outlier; f, unsure, for it lies far out; u, unsure; – else. Those of a list, which are of
+    several classes, begin with the surest.
     """
     rows = members(scene, number)
     sure, away, unsure = (each[rows].numpy() for each in scene.measures[:3])
@@ -207,8 +207,10 @@ def pack_images(scene: Scene, rows: Int[Tensor, " rows"]) -> dict[str, Any]:
     """Images as the grid takes them."""
     measures = scene.measures
     per_cent = (100 * measures.confidence[rows]).floor().int().tolist()
-    decided, unsure, far = (each[rows].numpy() for each in (measures.decided, measures.unsure, measures.far))
-    letters = np.select([decided, unsure & far, unsure], ["d", "f", "u"], "-")
+    decided, outlier, unsure, far = (
+        each[rows].numpy() for each in (measures.decided, measures.outlier, measures.unsure, measures.far)
+    )
+    letters = np.select([decided, outlier, unsure & far, unsure], ["d", "o", "f", "u"], "-")
     return {"rows": rows.tolist(), "confidence": per_cent, "marks": "".join(letters.tolist())}
 
 

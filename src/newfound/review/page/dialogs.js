@@ -3,7 +3,7 @@
 import { get, labelled, original, thumb } from "./api.js";
 import { about } from "./classes.js";
 import { $, count, make, picture } from "./dom.js";
-import { FAR, isMixed, labelledOf, store } from "./store.js";
+import { doubted, FAR, isMixed, labelledOf, store } from "./store.js";
 
 let open = null;
 let ahead = null; // what was typed between the key that asks for a dialog and its opening
@@ -183,9 +183,11 @@ export function confirm(title, words, yes) {
   return answer;
 }
 
-// Which images of the grid are sure enough. Where they are of several classes, all may be unsure: the cut begins at the middle.
+// Which images of the grid are sure enough; those that are doubted whatever their confidence are none. Where they are of
+// several classes, all may be unsure: the cut begins at the middle.
 export function askAbove(title) {
-  const there = store.rows.map((row, index) => ({ row, sure: store.confidence[index] })).filter((_, index) => !isMixed() || store.numbers[index] > 0).sort((a, b) => b.sure - a.sure);
+  const all = store.rows.map((row, index) => ({ row, sure: store.confidence[index], out: doubted(index) })).filter((_, index) => !isMixed() || store.numbers[index] > 0);
+  const there = all.filter((each) => !each.out).sort((a, b) => b.sure - a.sure);
   const middle = there[Math.floor(there.length / 2)]?.sure ?? 50;
   const input = make("input", { type: "range", id: "above", min: 0, max: 100, value: isMixed() ? middle : 90, autofocus: true, "aria-describedby": "above-words" });
   const words = make("p", { id: "above-words", class: "hint", role: "status" });
@@ -194,7 +196,10 @@ export function askAbove(title) {
   const go = button("Accept", null, true, "submit");
   const look = () => {
     const some = chosen();
-    words.textContent = `At least ${input.value} % sure: ${count(some.length, "image")} of ${store.rows.length.toLocaleString("en")}. ${some.length ? "The least sure of them:" : ""}`;
+    const out = all.filter((each) => each.out && each.sure >= Number(input.value)).length;
+    const left = out ? ` ${count(out, "image")} that ${out === 1 ? "is" : "are"} ${isMixed() ? "far out" : "unsure or far out"} ${out === 1 ? "is" : "are"} left out.` : "";
+    go.textContent = some.length ? `Accept ${count(some.length, "image")}` : "Accept";
+    words.textContent = `At least ${input.value} % sure: ${count(some.length, "image")} of ${store.rows.length.toLocaleString("en")}.${left}${some.length ? " The least sure of them:" : ""}`;
     last.replaceChildren(...some.slice(-12).reverse().map((row) => picture(thumb(row, 64), "", { width: 64, height: 64 })));
     go.disabled = some.length === 0;
   };

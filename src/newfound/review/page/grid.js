@@ -82,7 +82,7 @@ function place(index) {
     image.src = source;
   }
   sure.textContent = store.marks[index] === "d" ? "" : `${store.confidence[index]} %`;
-  mark.textContent = { d: "✓", f: "?", u: "?" }[store.marks[index]] ?? "";
+  mark.textContent = { d: "✓", o: "?", f: "?", u: "?" }[store.marks[index]] ?? "";
   tile.dataset.mark = store.marks[index];
   const line = thought(index);
   guess.textContent = line?.name ?? "";
@@ -97,7 +97,7 @@ function place(index) {
 const thought = (index) => (store.numbers[index] === store.current && store.title === null ? undefined : store.byNumber.get(store.numbers[index]));
 
 function name(tile, row, index) {
-  const said = { d: ", reviewed", f: `, unsure: ${FAR}`, u: ", unsure" }[store.marks[index]] ?? "";
+  const said = { d: ", reviewed", o: ", outlier", f: `, unsure: ${FAR}`, u: ", unsure" }[store.marks[index]] ?? "";
   const words = captions.get(row) ?? `image ${row}`;
   const guess = thought(index)?.name;
   tile.setAttribute("aria-label", `${words}, ${store.confidence[index]} % sure${said}${guess ? `, guess: ${guess}` : ""}`);

@@ -61,6 +61,10 @@ export const guessed = (rows) => rows.filter((row) => store.numbers[store.place.
 
 export const labelledOf = (number) => store.state.labelled[number] ?? [];
 
+// What no confidence makes acceptable: images that fit no class or lie too far out for one, and in a class those that are
+// unsure of it. A list of unsure images is looked at to decide on these.
+export const doubted = (index) => (isMixed() ? "of" : "ofu").includes(store.marks[index]);
+
 // The rows that an action on images means: those selected, else the one in focus.
 export const meant = () =>
   store.selection.size ? [...store.selection] : store.rows.length ? [store.rows[store.focus]] : [];
