@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -293,7 +294,11 @@ def test_a_class_that_nobody_looked_at_must_hold_together_to_be_learnt():
     real = int(answers[-1])
     assert (answers == real).sum() == 30
     assert find_doubtful(classes(made), answers).keys() == {1, 2, 3, 4, 5} - {real}
-    assert plan_learning(classes(made)).added == (made.names[real - 1],)
+    plan = plan_learning(classes(made))
+    assert plan.added == (made.names[real - 1],)
+    for number in {1, 2, 3} - {real}:
+        sure = f"{int((answers == number).sum())} sure images"
+        assert re.search(rf"'{made.names[number - 1]}' \(\d+ % found again, {sure}\)", " ".join(plan.said))
     run, other = Discovery(made), next(number for number in (1, 2) if number != real)
     run.rename(other, "looked at")
     assert looked_at(run.classes) == {other}
@@ -301,6 +306,18 @@ def test_a_class_that_nobody_looked_at_must_hold_together_to_be_learnt():
     few = answers.masked_fill(answers == real, -1)
     few[-4:] = real
     assert real in find_doubtful(classes(made), few)
+
+
+def test_of_a_proposal_that_nobody_looked_at_what_was_proposed_is_learnt(monkeypatch):
+    monkeypatch.setattr("newfound.discovery.learn.find_doubtful", lambda now, answers: {})
+    found = make_found()
+    assert plan_learning(Discovery(found).classes).added == ("new-2", "new-3", "new-4")
+    run = Discovery(replace(found, proposed=(4,)))
+    plan = plan_learning(run.classes)
+    assert plan.added == ("new-3",)
+    assert "they were not proposed: 'new-2', 'new-4'" in " ".join(plan.said)
+    run.rename(5, "squid")
+    assert plan_learning(run.classes).added == ("new-3", "squid")
 
 
 def test_a_class_of_few_images_is_named_and_not_recognised_and_that_is_said(caplog):
@@ -411,7 +428,7 @@ def test_where_folders_cannot_change_names_at_once_one_follows_the_other(kept, t
 
 def test_a_model_that_is_there_is_not_replaced_unless_asked_for(kept, tmp_path):
     with pytest.raises(
-        InputError, match=r"already holds a run\. Give another place with -o, or replace it with --over"
+        InputError, match=r"already holds a model\. Give another place with -o, or replace it with --over"
     ):
         kept.learn(tmp_path / "model")
     with pytest.raises(InputError, match="holds other files"):

@@ -220,6 +220,7 @@ def test_an_unseen_kind_in_the_pool_is_proposed_once_and_never_added(seeing, tmp
     assert "Proposed: new-1" in said
     run = Discovery.load(tmp_path / "state" / "proposal-1")
     assert len(run.found) == 24
+    assert run.found.proposed == tuple(pd.read_csv(tmp_path / "state" / "proposals.csv")["number"].unique())
     assert all(Path(name).is_absolute() for name in run.found.listing.names)
     tries, proposed = (pd.read_csv(tmp_path / "state" / name) for name in ("tries.csv", "proposals.csv"))
     assert [*tries["folder"]] == ["proposal-1"]

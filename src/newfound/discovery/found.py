@@ -85,6 +85,7 @@ class Found:
     run: Run | None = None  # the settings it was made with; None: an older newfound made it
     called: tuple[str, ...] = ()  # what each cluster's class is called at first; left out: known names, new-1, new-2, …
     used: int = 0  # the largest number that a class had in runs before this one
+    proposed: tuple[int, ...] = ()  # the new classes that `watch` proposes; left out: nobody watched
 
     def __post_init__(self) -> None:
         if not self.numbers:
