@@ -2,23 +2,26 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from newfound import methods
 from newfound.benchmark import claims, continual, continual_tables
 from newfound.benchmark.cached_maps import carried
 from newfound.benchmark.results import check_setting
-from newfound.benchmark.sequences import JOINT, ROWS, Sequence, sequence, sizes_of
+from newfound.benchmark.sequences import COSTS, JOINT, ROWS, Sequence, sequence, sizes_of
 from newfound.benchmark.sources import PixelSource, stage_split
 from newfound.cli import app
 from newfound.console import silent
+from newfound.data.features import FeatureDataset
 from newfound.errors import InputError
 from newfound.functional.geometry import covariance, means
 from newfound.networks.model import Statistics
 from newfound.training.loop import survey
-from newfound.types import generator
+from newfound.types import ALL, generator
 from tests.benchmark import small
 
 FEATURES = "efficientnet-lite0"
@@ -199,6 +202,27 @@ def test_a_method_that_discovers_apart_leaves_backbone_and_known_classes_as_they
     assert done.model.known.counts[5:].sum() == len(done.guess)
     test = source.test(done.model)
     assert torch.equal(continual.tell(done, test), continual.head_of(done.model.known)(test))
+
+
+@pytest.mark.parametrize("name", continual.able(1))
+@pytest.mark.parametrize("last", [True, False])
+def test_every_row_can_be_made_from_remembered_maps_and_as_the_papers_train_from_pixels(place, monkeypatch, name, last):
+    monkeypatch.setenv("NEWFOUND_CACHE", str(place / "cache"))
+    monkeypatch.setitem(COSTS, "smoke", replace(COSTS["smoke"], last=last, epochs=1))
+    which, seen = sequence("cifar10", None, "smoke", None), set[bool]()
+    data, own = PixelSource.data, methods.METHODS[name].training.trains if name in methods.METHODS else ALL
+    monkeypatch.setattr(PixelSource, "data", lambda *given: watched(seen, data(*given)))
+    row = continual.run(which, PixelSource(which, small.images(True), small.images(False)), name, 0)
+    assert seen == {last}
+    assert row["training"]["trains"] == (min(1, own) if last else own)
+    assert [len(groups) for groups in row["groups"]] == [1, 2]
+    assert all(0 <= share <= 1 for groups in row["groups"] for share in groups)
+
+
+def watched(seen, given):
+    """What a step sees, and whether it is what was remembered."""
+    seen.add(isinstance(given[1], FeatureDataset))
+    return given
 
 
 def test_what_is_known_goes_where_a_backbone_that_learnt_took_it(place, monkeypatch):

@@ -305,6 +305,8 @@ def test_a_run_from_before_a_rehearsal_was_kept_as_values_is_read_and_its_text_s
         ("numbers", [1, 2, 3, 3, 5], "numbers is .*; needed: each once"),
         ("names", ["a"], "boxes is of 44 images; needed: 1"),
         ("duplicates", {"3": 99}, "duplicates is 3: 99; needed: rows below 44"),
+        ("proposed", [1], "proposed is .*; needed: numbers of new classes"),
+        ("proposed", [99], "proposed is .*; needed: numbers of new classes"),
     ],
 )
 def test_nonsense_in_a_run_is_refused_with_what_and_where(sound, tmp_path, where, new, told):

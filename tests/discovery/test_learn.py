@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -187,7 +188,7 @@ def test_a_model_folder_stays_private_and_grows_with_its_classes_alone(place, tm
         write_doodles(pile, (4 + step,), each=12 + 4 * step, first=10, scale=2)
         run = classifier.discover(pile, classes=1, run=RUN)
         run.rename(run.classes.numbers[-1], f"kind {step}")
-        names |= {*run.found.listing.names} | {Path(name).name for name in run.found.listing.names}
+        names |= {Path(name).name for name in run.found.listing.names}
         classifier = run.learn(tmp_path / "model", overwrite=step > 0)
         sizes.append({path.name: path.stat().st_size for path in (tmp_path / "model").iterdir()})
     assert sizes[-1].keys() == {path.name for path in (tmp_path / "start").iterdir()}
@@ -200,7 +201,8 @@ def test_a_model_folder_stays_private_and_grows_with_its_classes_alone(place, tm
         assert abs(grown["model.safetensors"] - row) < 64  # however many images the class had
         assert grown["model.json"] + grown["README.md"] < 200
     held = b"".join(path.read_bytes() for path in (tmp_path / "model").iterdir())
-    assert not [name for name in names if f"/{Path(name).name}".encode() in held]
+    assert all(name.endswith(".png") for name in names)
+    assert not [name for name in names if name.encode() in held]
     assert str(tmp_path).encode() not in held
     assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".md", ".safetensors", ".toml", ".txt"}
 
@@ -293,7 +295,11 @@ def test_a_class_that_nobody_looked_at_must_hold_together_to_be_learnt():
     real = int(answers[-1])
     assert (answers == real).sum() == 30
     assert find_doubtful(classes(made), answers).keys() == {1, 2, 3, 4, 5} - {real}
-    assert plan_learning(classes(made)).added == (made.names[real - 1],)
+    plan = plan_learning(classes(made))
+    assert plan.added == (made.names[real - 1],)
+    for number in {1, 2, 3} - {real}:
+        sure = f"{int((answers == number).sum())} sure images"
+        assert re.search(rf"'{made.names[number - 1]}' \(\d+ % found again, {sure}\)", " ".join(plan.said))
     run, other = Discovery(made), next(number for number in (1, 2) if number != real)
     run.rename(other, "looked at")
     assert looked_at(run.classes) == {other}
@@ -301,6 +307,18 @@ def test_a_class_that_nobody_looked_at_must_hold_together_to_be_learnt():
     few = answers.masked_fill(answers == real, -1)
     few[-4:] = real
     assert real in find_doubtful(classes(made), few)
+
+
+def test_of_a_proposal_that_nobody_looked_at_what_was_proposed_is_learnt(monkeypatch):
+    monkeypatch.setattr("newfound.discovery.learn.find_doubtful", lambda now, answers: {})
+    found = make_found()
+    assert plan_learning(Discovery(found).classes).added == ("new-2", "new-3", "new-4")
+    run = Discovery(replace(found, proposed=(4,)))
+    plan = plan_learning(run.classes)
+    assert plan.added == ("new-3",)
+    assert "they were not proposed: 'new-2', 'new-4'" in " ".join(plan.said)
+    run.rename(5, "squid")
+    assert plan_learning(run.classes).added == ("new-3", "squid")
 
 
 def test_a_class_of_few_images_is_named_and_not_recognised_and_that_is_said(caplog):
@@ -411,7 +429,7 @@ def test_where_folders_cannot_change_names_at_once_one_follows_the_other(kept, t
 
 def test_a_model_that_is_there_is_not_replaced_unless_asked_for(kept, tmp_path):
     with pytest.raises(
-        InputError, match=r"already holds a run\. Give another place with -o, or replace it with --over"
+        InputError, match=r"already holds a model\. Give another place with -o, or replace it with --over"
     ):
         kept.learn(tmp_path / "model")
     with pytest.raises(InputError, match="holds other files"):

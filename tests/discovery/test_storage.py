@@ -39,6 +39,7 @@ def make_whole(**other):
         facts={"method": "spacing", "seed": "0"},
         way=Way("eye", 0.5, "spacing", "discriminant"),
         expected=Expected(0.5, 0.25, 0.75, 4, 0.125),
+        proposed=(SECOND,),
         **other,
     )
 
@@ -106,6 +107,14 @@ def test_a_run_of_another_version_is_refused(tmp_path, version):
     path = tmp_path / storage.DISCOVERY
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
     with pytest.raises(InputError, match=f"version {version}"):
+        read_run(tmp_path)
+
+
+def test_a_folder_of_runs_is_refused_and_says_where_they_are(tmp_path):
+    with pytest.raises(InputError, match=r"has no discovery\.json\. Give a folder"):
+        read_run(tmp_path)
+    write_found(make_whole(), tmp_path / "proposal-1")
+    with pytest.raises(InputError, match=r"Runs are in .*proposal-1\. Give a folder"):
         read_run(tmp_path)
 
 

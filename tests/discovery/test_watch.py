@@ -14,7 +14,9 @@ import torch
 from PIL import Image
 
 from newfound import Discovery, pretrain
+from newfound.console import silent
 from newfound.data.datasets import load_doodles
+from newfound.data.listing import Listing
 from newfound.discovery import classifier, watch
 from newfound.discovery.found import Clusters
 from newfound.discovery.learn import find_doubtful
@@ -24,13 +26,15 @@ from newfound.discovery.watch import GROWN, LEAST, due, pool, settled
 from newfound.discovery.watched import Stamp, State, end_of_lines, read_state
 from newfound.encoders.known import weigh
 from newfound.errors import InputError
+from newfound.networks.adapter import Adapter
+from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE
 from newfound.networks.resnet import OWN
-from newfound.types import generator
+from newfound.types import generator, seeded
 from tests.commands import newfound
 from tests.data.pictures import write_doodles
 from tests.discovery.made import make_found
-from tests.discovery.test_killed import content
+from tests.discovery.test_killed import content, witnessed
 
 OURS = StageOne(backbone=OWN, size=8, width=1, pretrain_epochs=1, rehearse="no")
 
@@ -220,6 +224,7 @@ def test_an_unseen_kind_in_the_pool_is_proposed_once_and_never_added(seeing, tmp
     assert "Proposed: new-1" in said
     run = Discovery.load(tmp_path / "state" / "proposal-1")
     assert len(run.found) == 24
+    assert run.found.proposed == tuple(pd.read_csv(tmp_path / "state" / "proposals.csv")["number"].unique())
     assert all(Path(name).is_absolute() for name in run.found.listing.names)
     tries, proposed = (pd.read_csv(tmp_path / "state" / name) for name in ("tries.csv", "proposals.csv"))
     assert [*tries["folder"]] == ["proposal-1"]
@@ -260,6 +265,37 @@ def test_a_class_that_comes_back_is_proposed_only_where_counting_agrees(away, nu
 def test_a_class_that_counting_agrees_to_is_not_proposed_where_it_does_not_come_back(monkeypatch):
     monkeypatch.setattr(watch, "find_doubtful", lambda now, answers: {3: 0.4})
     assert watch.supported(Discovery(gathered(7.0))) == []
+
+
+def test_killed_at_any_write_while_it_proposes_and_run_again_it_has_proposed_once(tmp_path, monkeypatch):
+    found, images = gathered(7.0), {f"{number}.png": Stamp(number, number) for number in range(40)}
+    with seeded("proposes"):
+        found = replace(found, model=Model(Adapter(4, 3), 28, 1, found.model.classes))
+    teller = classifier.Classifier(found.model)
+
+    def discovered(*, unlabelled, output, overwrite, **_):
+        run = Discovery(replace(found, listing=Listing.of(pd.read_csv(unlabelled)["path"].tolist())))
+        run.save(output, overwrite=overwrite)
+        return run
+
+    def go_on(place):
+        state = read_state(place)
+        if not state.proposed:
+            watch.propose(teller, tmp_path / "camera", images, place, state, watch.FROZEN, silent)
+        return read_state(place)
+
+    monkeypatch.setattr(watch, "discover", discovered)
+    monkeypatch.setattr("newfound.discovery.result.render_report", lambda now: str(now.names))
+    lives, place = [], tmp_path / "state"
+    place.mkdir()
+    with witnessed(lambda: lives.append(shutil.copytree(place, tmp_path / str(len(lives))))):
+        go_on(place)
+    assert len(lives) > 20
+    for life in [*lives, place]:
+        state = go_on(life)
+        assert (state.proposals, len(state.proposed), state.tried) == (1, 40, 0)
+        assert [path.name for path in sorted(life.glob("proposal-*"))] == ["proposal-1"]
+        assert Discovery.load(life / "proposal-1").found.proposed == (3,)
 
 
 def test_a_pool_of_all_sorts_is_not_proposed(seeing, tmp_path, unsure):

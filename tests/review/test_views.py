@@ -93,6 +93,12 @@ def test_the_class_list_says_what_the_table_of_classes_says(found, edits):
     assert [line["kind"] for line in lines.values()] == sorted(line["kind"] for line in lines.values())
 
 
+def test_a_class_that_was_proposed_says_so(found):
+    scene = see(replace(found, proposed=(SECOND,)))
+    assert [line["number"] for line in views.view_classes(scene) if line["proposed"]] == [SECOND]
+    assert not any(line["proposed"] for line in views.view_classes(see(found)))
+
+
 def test_unsure_images_and_those_set_aside_wait_in_lists_of_their_own(found):
     found = replace(found, calibration=CALIBRATION._replace(outlier=Logistic(4.0, 0.0)))
     scene = see(found, [Edit("set aside", rows=(3, 5))])

@@ -117,7 +117,7 @@ def refuse(output: str | Path | None, task: str, settings: dict[str, Any], *, ov
     if not resume:
         instead = " or replace it with --overwrite." if task == "learn" else ""  # which is never half done
         raise InputError(
-            f"{folder} already holds a run. Give another place with -o,"
+            f"{folder} already holds a {'model' if is_model(folder) else 'run'}. Give another place with -o,"
             + (instead or " replace it with --overwrite, or go on with an interrupted one with --resume.")
         )
     ((was_task, was),), asked = before.items(), config(task, settings)[task]

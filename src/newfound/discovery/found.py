@@ -106,6 +106,7 @@ class Found:
     used: int = 0  # the largest number that a class had in runs before this one
     way: Way | None = None  # what was taken after a rehearsal (`model.rehearsal`), or by default; None: nobody asked
     expected: Expected | None = None  # the accuracy that the rehearsal lets expect
+    proposed: tuple[int, ...] = ()  # the new classes that `watch` proposes; left out: nobody watched
 
     def __post_init__(self) -> None:
         if not self.numbers:

@@ -5,7 +5,7 @@ Nothing is forgotten, for nothing moves (decision 18).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,10 +105,10 @@ def plan_learning(now: Classes, *, merge: bool = False) -> Learning:
     parts, numbers = [places for _, places in groups], [model.numbers[places[0]] for _, places in groups]
     place = {number: row for row, (number, _) in enumerate(groups) if number is not None}
     answers = torch.tensor(tabulate_assignments(now)["number"].tolist(), dtype=torch.long)
-    doubtful, used = find_doubtful(now, answers), max(now.used, model.used)
+    doubtful, left, used = find_doubtful(now, answers), left_out(now), max(now.used, model.used)
     added: list[str] = []
     for number in sorted(now.names.keys() - now.known):
-        if number in doubtful or not (answers == number).any():
+        if number in doubtful or number in left or not (answers == number).any():
             continue
         if (name := now.names[number]) in classes:
             place[number] = _same(name, classes, merge=merge)
@@ -120,7 +120,8 @@ def plan_learning(now: Classes, *, merge: bool = False) -> Learning:
         parts.append(())
         added.append(name)
     lesson = Lesson(tuple(classes), tuple(parts), label_rows(now, answers, place))
-    return Learning(lesson, tuple(numbers), used, tuple(added), (review(now), *_tell(now, added, doubtful)))
+    said = review(now), *_tell(now, added, doubtful, left, answers)
+    return Learning(lesson, tuple(numbers), used, tuple(added), said)
 
 
 def group_known(now: Classes) -> list[tuple[int | None, tuple[int, ...]]]:
@@ -160,6 +161,11 @@ def looked_at(now: Classes) -> set[int]:
     decided = {*now.assignment[[*now.decided]].tolist()} if now.decided else set()
     changed = {number for number, name in now.names.items() if named.get(number) != name}
     return (merged | decided | changed) - now.known
+
+
+def left_out(now: Classes) -> set[int]:
+    """The new classes that a watcher who proposed others did not propose, and that nobody has looked at."""
+    return now.names.keys() - now.known - looked_at(now) - {*now.found.proposed} if now.found.proposed else set()
 
 
 def find_doubtful(now: Classes, answers: Int[Tensor, " n"], seed: int = 0) -> dict[int, float]:
@@ -221,13 +227,18 @@ def _same(name: str, classes: Sequence[str], *, merge: bool) -> int:
     return classes.index(name)
 
 
-def _tell(now: Classes, added: Sequence[str], doubtful: Mapping[int, float]) -> list[str]:
+def _tell(
+    now: Classes, added: Sequence[str], doubtful: Mapping[int, float], left: Set[int], answers: Int[Tensor, " n"]
+) -> list[str]:
     """What is learnt and what is not, in sentences."""
     said = [f"Learnt: {shorten(map(repr, added))}." if added else "Nothing is new: the model knows what it knew."]
     if doubtful:
-        left = [f"{now.names[number]!r} ({100 * score:.0f} %)" for number, score in doubtful.items()]
+        sure = {number: counted(int((answers == number).sum()), "sure image") for number in doubtful}
+        scores = [f"{now.names[n]!r} ({100 * score:.0f} % found again, {sure[n]})" for n, score in doubtful.items()]
         said.append(
             "Not learnt, for nobody has looked at them, and they are few or not found again in half of the images: "
-            f"{shorten(left)}. Name those that are real, or accept their images (`newfound review`)."
+            f"{shorten(scores)}. Name those that are real, or accept their images (`newfound review`)."
         )
+    if others := [repr(now.names[number]) for number in sorted(left - doubtful.keys())]:
+        said.append(f"Not learnt, for nobody has looked at them, and they were not proposed: {shorten(others)}.")
     return said

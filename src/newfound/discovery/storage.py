@@ -33,7 +33,7 @@ from newfound.discovery.tables import (
 )
 from newfound.discovery.trace import TRACE, Trace
 from newfound.encoders import encoder_of
-from newfound.errors import InputError
+from newfound.errors import InputError, shorten
 from newfound.functional.calibration import Calibration
 from newfound.functional.counting import Candidate, Count, Criterion
 from newfound.functional.rehearsal import Expected, Way
@@ -110,6 +110,7 @@ PLAIN = record(
         "used": whole(),
         "way": maybe(record(WAY)),
         "expected": EXPECTED,
+        "proposed": each(whole(1), distinct=True),
         "count": maybe(
             record(
                 {
@@ -124,7 +125,7 @@ PLAIN = record(
             )
         ),
     },
-    optional=("root from here", "count", "run", "called", "used", "way", "expected"),
+    optional=("root from here", "count", "run", "called", "used", "way", "expected", "proposed"),
 )
 """What `discovery.json` holds."""
 
@@ -196,8 +197,10 @@ def read_run(folder: str | Path) -> tuple[Found, list[Edit], bool]:
     folder = Path(folder).expanduser()
     path = folder / DISCOVERY
     if not path.is_file():
+        below = [str(run.parent) for run in sorted(folder.glob(f"*/{DISCOVERY}"))]
+        there = f" Runs are in {shorten(below)}." if below else ""
         raise InputError(
-            f"{folder} holds no finished run: it has no {DISCOVERY}. Give a folder that "
+            f"{folder} holds no finished run: it has no {DISCOVERY}.{there} Give a folder that "
             "`newfound discover` wrote; if it was interrupted, run the same command again with --resume."
         )
     about = read_json(path, MEND)
@@ -237,6 +240,8 @@ def _check(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         needs(ours, "known", about["known"], "some of the model's classes, one cluster each")
         called = about.get("called", ())
         needs(len(called) in (0, clusters), "called", f"{len(called)} names", f"{clusters}, one for each cluster")
+        proposed = about.get("proposed", ())
+        needs({*proposed} <= {*about["numbers"][known:]}, "proposed", proposed, "numbers of new classes")
         for one, other in about["duplicates"].items():
             fits = one.isascii() and one.isdecimal() and len(one) < 16 and int(one) != other
             needs(fits and max(int(one), other) < images, "duplicates", f"{one}: {other}", f"rows below {images}")
@@ -283,6 +288,8 @@ def _plain(found: Found, folder: Path) -> dict[str, Any]:
     }
     if found.called:
         about |= {"called": found.called, "used": found.used}
+    if found.proposed:
+        about |= {"proposed": found.proposed}
     if found.count is not None:  # JSON knows no NaN
         curve = [[None if seen != seen else seen for seen in tried] for tried in found.count.curve]
         about["count"] = found.count._asdict() | {"curve": curve}
@@ -329,6 +336,7 @@ def _found(about: dict[str, Any], tensors: dict[str, Tensor], folder: Path, mode
         used=about.get("used", 0),
         way=None if about.get("way") is None else Way(*(about["way"][name] for name in Way._fields)),
         expected=None if about.get("expected") is None else Expected(*about["expected"]),
+        proposed=tuple(about.get("proposed", ())),
     )
 
 

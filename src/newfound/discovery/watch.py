@@ -8,6 +8,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -150,7 +151,8 @@ def propose(
     found = discover(
         unlabelled=place / "pool.csv", model=classifier.model, run=run, output=folder, overwrite=True, progress=progress
     )
-    numbers = supported(found)
+    if numbers := supported(found):
+        Discovery(replace(found.found, proposed=tuple(numbers))).save(folder, overwrite=True)
     line = {"told": _time(), "pool": len(images), "classes": len(numbers), "folder": folder.name if numbers else ""}
     if numbers:
         names = dict(zip(paths, images, strict=True))

@@ -18,7 +18,7 @@ const TITLES = {
 const lines = new Map(); // number → element, so that an edit changes what it must, and no more
 
 export function about(line) {
-  const said = [count(line.size, "image")];
+  const said = [...(line.proposed ? ["proposed"] : []), count(line.size, "image")];
   if (line.kind === "known" || line.kind === "new") {
     if (line.confidence !== null) said.push(`${Math.round(100 * line.confidence)} %`);
     if (line.unsure) said.push(`${line.unsure} unsure`);
