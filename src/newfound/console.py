@@ -154,3 +154,14 @@ def show_progress() -> Iterator[Progress]:
             yield progress
     finally:
         log.removeHandler(handler)
+
+
+@contextmanager
+def hushed(log: logging.Logger) -> Iterator[None]:
+    """Within it only warnings are told."""
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -238,13 +238,15 @@ def test_discriminants_are_read_by_unless_another_way_is_clearly_better(encoder)
     assert [taken(scores) for scores in (FLAT, LUCKY, BETTER)] == [SHIFTED, SHIFTED, PLAIN]
 
 
-def test_where_no_image_is_of_a_known_class_the_choice_is_made_without_them(encoder):
+def test_where_no_image_is_of_a_known_class_the_choice_is_made_without_them(encoder, caplog):
     apart = Trial(PLAIN, (0.5,) * 4), Trial(SHIFTED, (0.5,) * 4), Trial(TRAINED, (0.7,) * 4)
     model = made(*TRIALS, apart=apart, alone=Expected(0.7, 0.6, 0.8, 2, 0.1))
-    runs = {mixed: settle(model, encoder, Run(mixed=mixed), given=True) for mixed in (True, False)}
+    with caplog.at_level("INFO", "newfound"):
+        runs = {mixed: settle(model, encoder, Run(mixed=mixed), given=True) for mixed in (True, False)}
     assert (runs[True].way, runs[False].way) == (SHIFTED, TRAINED)
     assert runs[False].expected.accuracy == 0.7
-    assert " 70.0  " in runs[False].told
+    tables = caplog.text.split("Rehearsal on")[1:]
+    assert [" 70.0  " in table for table in tables] == [False, True]
     assert settle(made(*TRIALS), encoder, Run(mixed=False), given=True).way == SHIFTED  # made before there was a choice
 
 

@@ -241,14 +241,18 @@ def test_an_unseen_kind_in_the_pool_is_proposed_once_and_never_added(seeing, tmp
 
 def gathered(away):
     """A discovery in a pool of forty points, so far from the first of two known classes, which lie 10 apart."""
-    places = torch.tensor([[0.0, 0.0, 0.0], [10.0, 0.0, 0.0]])
     points = 0.3 * torch.randn(40, 3, generator=generator("gathered"))
     points[:, 1] += away
-    held = torch.tensor([1000, 1000])
-    found = read(points, 1, weigh(places, held), 0)
-    sizes = torch.bincount(found.assignment, minlength=3) + torch.tensor([1000, 1000, 0])
-    clusters = Clusters(found.assignment, found.centres, sizes, unit=False)
-    return make_found(features=points, clusters=clusters, thumbnails={}, threshold=0.0)
+    return make_found(features=points, clusters=clusters_of(points, 1), thumbnails={}, threshold=0.0)
+
+
+def clusters_of(points, new):
+    """Those of two known classes and so many new ones."""
+    places, held = torch.tensor([[0.0, 0.0, 0.0], [10.0, 0.0, 0.0]]), torch.tensor([1000, 1000])
+    found = read(points, new, weigh(places, held), 0)
+    sizes = torch.bincount(found.assignment, minlength=2 + new)
+    sizes[:2] += held
+    return Clusters(found.assignment, found.centres, sizes, unit=False)
 
 
 @pytest.mark.parametrize(("away", "numbers"), [(4.0, []), (7.0, [3])])
@@ -265,6 +269,34 @@ def test_a_class_that_comes_back_is_proposed_only_where_counting_agrees(away, nu
 def test_a_class_that_counting_agrees_to_is_not_proposed_where_it_does_not_come_back(monkeypatch):
     monkeypatch.setattr(watch, "find_doubtful", lambda now, answers: {3: 0.4})
     assert watch.supported(Discovery(gathered(7.0))) == []
+
+
+@pytest.mark.parametrize(
+    ("holds", "chosen"),
+    [
+        ({3: [3], 2: [3], 1: [3]}, 1),  # one class each time, and the more images the fewer there are
+        ({3: [3, 4], 2: [3, 4], 1: [3]}, 2),
+        ({3: [3, 4, 5], 2: [3, 4], 1: [3]}, 3),
+        ({3: [3], 2: [], 1: []}, 3),
+        ({3: [], 2: [], 1: []}, 3),
+    ],
+)
+def test_as_many_classes_are_proposed_as_hold_and_of_these_the_most_images(tmp_path, monkeypatch, holds, chosen):
+    """Three are counted: whoever looks for too many cuts a class in pieces, which no half of the images shows again."""
+    found, written = gathered(7.0), []
+
+    def discovered(*, classes, output, overwrite, **_):
+        assert overwrite == (output is not None)
+        if output is not None:
+            written.append(classes or 3)
+        return Discovery(replace(found, clusters=clusters_of(found.features, classes or 3), numbers=()))
+
+    monkeypatch.setattr(watch, "discover", discovered)
+    monkeypatch.setattr(watch, "supported", lambda run: holds[len(run.found.numbers) - 2])
+    teller = classifier.Classifier(found.model)
+    run, numbers = watch.look_for_classes(teller, tmp_path / "pool.csv", tmp_path / "proposal", watch.FROZEN, silent)
+    assert (len(run.found.numbers) - 2, numbers) == (chosen, holds[chosen])
+    assert written[-1] == chosen
 
 
 def test_killed_at_any_write_while_it_proposes_and_run_again_it_has_proposed_once(tmp_path, monkeypatch):

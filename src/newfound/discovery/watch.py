@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 
 from newfound import files
-from newfound.console import Progress, silent
+from newfound.console import Progress, hushed, silent
 from newfound.data.listing import Listing, check_folder, find_images
 from newfound.discovery.classifier import Classifier
 from newfound.discovery.discover import discover
@@ -148,10 +149,9 @@ def propose(
     folder = place / f"proposal-{state.proposals + 1}"
     paths = [str((root / name).absolute()) for name in images]
     files.write(place / "pool.csv", format_csv(pd.DataFrame({"path": paths})))
-    found = discover(
-        unlabelled=place / "pool.csv", model=classifier.model, run=run, output=folder, overwrite=True, progress=progress
-    )
-    if numbers := supported(found):
+    log.info(f"Looking for new classes among {counted(len(images), 'image')} that fit none.")
+    found, numbers = look_for_classes(classifier, place / "pool.csv", folder, run, progress)
+    if numbers:
         Discovery(replace(found.found, proposed=tuple(numbers))).save(folder, overwrite=True)
     line = {"told": _time(), "pool": len(images), "classes": len(numbers), "folder": folder.name if numbers else ""}
     if numbers:
@@ -179,6 +179,38 @@ def propose(
         log.info(f"{counted(len(images), 'image')} fit no class, and hold no new one yet.")
     append(place / TRIES, pd.DataFrame([line]))
     state.tried = len(images) - len(state.proposed & {*images.items()})
+
+
+def look_for_classes(
+    classifier: Classifier, pool: Path, folder: Path, run: Run, progress: Progress
+) -> tuple[Discovery, list[int]]:
+    """What is found in the pool, a run folder, and which new classes of it are supported.
+
+    As many are looked for as are counted, or fewer: where most are supported, and of these where they hold most images.
+    Whoever looks for too many cuts a class in pieces, and no half of the images shows the same ones again.
+    """
+
+    def look(classes: int | None, output: Path | None) -> Discovery:
+        given: dict[str, Any] = {"classes": classes, "output": output, "overwrite": output is not None}
+        return discover(unlabelled=pool, model=classifier.model, run=run, progress=progress, **given)
+
+    with hushed(log):
+        found = look(None, folder)
+        numbers, counted_new = supported(found), len(found.found.numbers) - len(found.found.known)
+        best, chosen = _weight(found, numbers), None
+        for fewer in range(counted_new - 1, 0, -1):
+            other = look(fewer, None)
+            if (weight := _weight(other, supported(other))) > best:
+                best, chosen = weight, fewer
+        if chosen is not None:
+            found = look(chosen, folder)
+            numbers = supported(found)
+    return found, numbers
+
+
+def _weight(found: Discovery, numbers: Sequence[int]) -> tuple[int, int]:
+    """How many classes these are, and how many images they hold."""
+    return len(numbers), int(found.assignments()["number"].isin(numbers).sum())
 
 
 def supported(found: Discovery) -> list[int]:

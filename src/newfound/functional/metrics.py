@@ -2,9 +2,8 @@
 
 Four functions look at known and novel classes together, and there known classes count from 0 and novel ones follow:
 `task_agnostic`, `task_aware`, `group_accuracy` and `gcd_accuracy`. `forgetting` and `forward_transfer` look at several
-steps, each of which adds classes. `silhouette` and `scatter` ask how far apart classes lie in features.
-
-NMI, ARI and silhouette are own code: scikit-learn's numbers sooner, without its 1.4 s and 124 MB (decision 2).
+steps, each of which adds classes. `silhouette` and `scatter` ask how far apart classes lie in features. NMI, ARI and
+silhouette are own code: scikit-learn's numbers sooner, without its 1.4 s and 124 MB (decision 2).
 """
 
 import math
