@@ -134,7 +134,7 @@ def show_one_picture(a, b):
     the other by at most `MOVED` pixels, no pixel of either is more than `SHADE` levels outside the range of what the
     other has within `BESIDE` pixels of it.
 
-    Nothing is scaled, blurred or averaged: a stroke too many, two pixels wide, decides.
+    Nothing is scaled, blurred or averaged: a stroke too many decides.
     """
     if a.size != b.size or min(a.size) < SHARP:
         return False
