@@ -32,11 +32,10 @@ from newfound.encoders import pretend
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments, power_normalised
 from newfound.functional.calibration import (
-    BORROWED,
+    FAR_OUT,
     Calibration,
     Logistic,
     carry_on,
-    draw_outliers,
     log_margin,
     outlier_line,
     outlier_score,
@@ -216,6 +215,18 @@ def ends(made: Attempt, unnamed: float) -> tuple[float, float]:
     return score.quantile(1 - unnamed).item(), score.quantile(1 - pretend.ALARMS).item()
 
 
+def draw_outliers(fitted: Logistic, others: Logistic, known: int, borrowed: float) -> Logistic:
+    """A line whose ends are drawn to those of the line elsewhere, the more so the fewer classes are known.
+
+    near ← w near + (1 − w) near′,   far ← w far + (1 − w) far′,   w = known / (known + borrowed)
+    """
+    own, steep = known / (known + borrowed), math.log((1 - FAR_OUT) / FAR_OUT)
+    (near, far), (near_other, far_other) = (
+        ((-steep - offset) / slope, -offset / slope) for slope, offset in (fitted, others)
+    )
+    return outlier_line(own * near + (1 - own) * near_other, own * far + (1 - own) * far_other)
+
+
 def cut(unnamed: float, borrowed: float = 0) -> Callable[[Attempt, Around], Logistic]:
     """A line through two quantiles of images that have a class (`outlier_line`), drawn to that elsewhere."""
 
@@ -252,12 +263,12 @@ ARMS: dict[str, Arm] = {
         f"{pretend.UNNAMED:.0%} far out, drawn by {classes}": Arm(cut(pretend.UNNAMED, classes), name_near)
         for classes in (2, 4, 8, 16, 32)
     },
-    "as a discovery": Arm(cut(pretend.UNNAMED, BORROWED), name_near, carried=True),
-    "as a discovery, not drawn": Arm(cut(pretend.UNNAMED), name_near, carried=True),
+    "as a discovery": Arm(cut(pretend.UNNAMED), name_near, carried=True),
+    "as a discovery, drawn by 8": Arm(cut(pretend.UNNAMED, 8), name_near, carried=True),
 }
-TAKEN = f"{pretend.UNNAMED:.0%} far out, drawn by {BORROWED}"
-SHOWN = (*[*ARMS][:3], f"{pretend.UNNAMED:.0%} far out", TAKEN, *[*ARMS][-2:])
-"""Arms of which what is reported is told."""
+TAKEN = f"{pretend.UNNAMED:.0%} far out"
+SHOWN = (*[*ARMS][:3], TAKEN, f"{TAKEN}, drawn by 8", *[*ARMS][-2:])
+"""Arms of which what is reported is told: those of before, that which is taken, and drawn as the chosen sets had it."""
 
 
 def judge(made: Attempt, arm: str, around: Around) -> dict[str, dict[str, float]]:

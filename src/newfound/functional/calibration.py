@@ -14,9 +14,6 @@ FALLS, FEW = 0.5, 2
 other images do; decision 17.
 """
 
-BORROWED = 8
-"""How many known classes say as much as other images do of how far out an image lies that has a class; decision 15."""
-
 
 FAR_OUT = 0.02
 """The chance of being of no class above which an image lies too far out to be named; decision 15."""
@@ -87,7 +84,7 @@ def carry_on(fitted: Calibration, others: Calibration, pretended: int, classes: 
         w (fitted − [0, ½ log(classes / pretended)]) + (1 − w) others,   w = pretended / (pretended + 2)
 
     Among more classes an image is wrong more often at the same score; that it is new is as likely as before. Of few
-    classes a line is known badly, and worst at its ends: see `draw_outliers`.
+    classes a line is known badly.
     """
     own = pretended / (pretended + FEW)
     harder = FALLS * math.log(max(classes / pretended, 1.0))
@@ -96,26 +93,7 @@ def carry_on(fitted: Calibration, others: Calibration, pretended: int, classes: 
         return Logistic(*(own * x + (1 - own) * y for x, y in zip(a, b, strict=True)))
 
     right = fitted.right._replace(offset=fitted.right.offset - harder)
-    outlier = fitted.outlier and draw_outliers(fitted.outlier, others.outlier, pretended)
-    return Calibration(between(right, others.right), between(fitted.new, others.new), outlier, fitted.counted)
-
-
-def draw_outliers(fitted: Logistic, others: Logistic | None, classes: int, borrowed: float = BORROWED) -> Logistic:
-    """The line of outliers of so many known classes, drawn to what it is on other images.
-
-        near ← w near + (1 − w) near′,   far ← w far + (1 − w) far′,   w = classes / (classes + borrowed)
-
-    Near and far (`outlier_line`) are outer quantiles of a few dozen images of a few classes. Whole classes that lie far
-    out take them along, and then hardly anything is too far out to be named.
-    """
-    if others is None:
-        return fitted
-    own = classes / (classes + borrowed)
-    steep = math.log((1 - FAR_OUT) / FAR_OUT)
-    (near, far), (near_other, far_other) = (
-        ((-steep - offset) / slope, -offset / slope) for slope, offset in (fitted, others)
-    )
-    return outlier_line(own * near + (1 - own) * near_other, own * far + (1 - own) * far_other)
+    return fitted._replace(right=between(right, others.right), new=between(fitted.new, others.new))
 
 
 def probability(score: Float[Tensor, " n"], line: Logistic) -> Float[Tensor, " n"]:
