@@ -3,11 +3,12 @@
     python scripts/choose_outliers.py CIFAR FOLDER
 
 Chosen on stamps, CIFAR-100's classes 0–47 and the embedded drawings' known categories, and on how these look to one
-another; reported on clip art, CIFAR-10's test images and Fashion-MNIST, and on how these and drawings of novel
-categories look to one another. Of each collection a tenth of the classes is hidden whole, half of the others is known
-by half of its images, and a seventh of all arrives later. What was measured on the labelled images alone judges these,
-the hidden ones and the other collections. Features and what was judged are kept in FOLDER, and the same command goes
-on there. Writes results/choice-outliers.json.
+another: there the line that one's own is drawn to is that of the other two. Reported on clip art, CIFAR-10's test
+images and Fashion-MNIST, and on how these and drawings of novel categories look to one another. Of each collection a
+tenth of the classes is hidden whole, half of the others is known by half of its images, and a seventh of all arrives
+later. What was measured on the labelled images alone judges these, the hidden ones and the other collections. Features
+and what was judged are kept in FOLDER, and the same command goes on there.
+Writes results/choice-outliers.json.
 """
 
 import json
@@ -31,7 +32,10 @@ from newfound.encoders import pretend
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments, power_normalised
 from newfound.functional.calibration import (
+    FAR_OUT,
+    Calibration,
     Logistic,
+    carry_on,
     log_margin,
     outlier_line,
     outlier_score,
@@ -51,6 +55,9 @@ ART = (
     *("food/beverages", "people/stickmen", "animals/birds", "animals/bugs", "shapes/jigsaw"),
 )
 MOST = 40
+HIDDEN = 0.1
+"""Images of a kind at most, and the share of classes that are of no collection that is read."""
+
 CHOSEN = {"stamps": 2, "CIFAR-100": 2, "drawings": 2}
 REPORTED = {"clip art": 4, "CIFAR-10": 4, "Fashion-MNIST": 4}
 """Collections, and how often the classes of each are split."""
@@ -136,7 +143,7 @@ def attempt(x: Tensor, y: Tensor, others: dict[str, Tensor], split: int) -> Atte
     """Read a collection of which some classes are hidden; look at what arrives later."""
     random = generator("outliers", split)
     y = torch.randperm(int(y.max()) + 1, generator=random)[y]
-    there = int(y.max()) + 1 - max(1, round(0.1 * (int(y.max()) + 1)))
+    there = int(y.max()) + 1 - max(1, round(HIDDEN * (int(y.max()) + 1)))
     known, drawn = there // 2, torch.rand(len(y), generator=random)
     later, taught = (y < there) & (drawn < 1 / 7), (y < there // 2) & (drawn > 4 / 7)
     read = (y < there) & ~later
@@ -170,14 +177,25 @@ def calibrated(x: Tensor, y: Tensor, seed: int) -> tuple[Logistic, pretend.Hidde
     return line.right, hidden if keep(scores) is not None else None
 
 
+class Around(NamedTuple):
+    """What an attempt was made among: known classes, all that were read, and the line of outliers elsewhere."""
+
+    known: int
+    classes: int
+    others: Logistic
+
+
 class Arm(NamedTuple):
-    """A way to judge: what outliers' scores mean, and who is named, of P(right | of a class), P(outlier)."""
+    """A way to judge: what outliers' scores mean, and who is named, of P(right | of a class), P(outlier); and whether
+    P(right) is carried to more classes, as a discovery does it (decision 17).
+    """
 
-    line: Callable[[Attempt], Logistic]
+    line: Callable[[Attempt, Around], Logistic]
     names: Callable[[Tensor, Tensor], Tensor]
+    carried: bool = False
 
 
-def tell_hidden(made: Attempt) -> Logistic:
+def tell_hidden(made: Attempt, around: Around) -> Logistic:
     """The line of the first rule: a logistic one that tells hidden classes where one image in ten is of none, moved
     outwards until 2 % of the others are called outliers.
     """
@@ -190,16 +208,32 @@ def tell_hidden(made: Attempt) -> Logistic:
     return Logistic(line.slope, min(offset, -line.slope * far))
 
 
-def cut(unnamed: float) -> Callable[[Attempt], Logistic]:
-    """A line through two quantiles of images that have a class (`outlier_line`)."""
+def ends(made: Attempt, unnamed: float) -> tuple[float, float]:
+    """Two quantiles of images that have a class: the near and the far end of a line."""
+    assert made.hidden is not None
+    score = made.hidden.score[~made.hidden.outlier].double()
+    return score.quantile(1 - unnamed).item(), score.quantile(1 - pretend.ALARMS).item()
 
-    def line(made: Attempt) -> Logistic:
+
+def draw_outliers(fitted: Logistic, others: Logistic, known: int, borrowed: float) -> Logistic:
+    """A line whose ends are drawn to those of the line elsewhere, the more so the fewer classes are known.
+
+    near ← w near + (1 − w) near′,   far ← w far + (1 − w) far′,   w = known / (known + borrowed)
+    """
+    own, steep = known / (known + borrowed), math.log((1 - FAR_OUT) / FAR_OUT)
+    (near, far), (near_other, far_other) = (
+        ((-steep - offset) / slope, -offset / slope) for slope, offset in (fitted, others)
+    )
+    return outlier_line(own * near + (1 - own) * near_other, own * far + (1 - own) * far_other)
+
+
+def cut(unnamed: float, borrowed: float = 0) -> Callable[[Attempt, Around], Logistic]:
+    """A line through two quantiles of images that have a class (`outlier_line`), drawn to that elsewhere."""
+
+    def line(made: Attempt, around: Around) -> Logistic:
         if made.hidden is None:
-            assert FeatureEncoder.calibration.outlier is not None
-            return FeatureEncoder.calibration.outlier
-        score = made.hidden.score[~made.hidden.outlier].double()
-        near, far = (score.quantile(1 - share).item() for share in (unnamed, pretend.ALARMS))
-        return outlier_line(near, far)
+            return around.others
+        return draw_outliers(outlier_line(*ends(made, unnamed)), around.others, around.known, borrowed)
 
     return line
 
@@ -221,21 +255,31 @@ def name_near(right: Tensor, outlier: Tensor) -> Tensor:
 
 BEFORE = "odds counted 50 times, 10%"
 ARMS: dict[str, Arm] = {
-    "no judgement": Arm(lambda made: Logistic(0.0, -1e9), name_likely),
+    "no judgement": Arm(lambda made, around: Logistic(0.0, -1e9), name_likely),
     "P(right) times 1 − P(outlier)": Arm(tell_hidden, name_likely),
     BEFORE: Arm(cut(0.1), name_with_odds),
     **{f"{share:.0%} far out": Arm(cut(share), name_near) for share in (0.1, 0.12, 0.15, 0.2, 0.25)},
+    **{
+        f"{pretend.UNNAMED:.0%} far out, drawn by {classes}": Arm(cut(pretend.UNNAMED, classes), name_near)
+        for classes in (2, 4, 8, 16, 32)
+    },
+    "as a discovery": Arm(cut(pretend.UNNAMED), name_near, carried=True),
+    "as a discovery, drawn by 8": Arm(cut(pretend.UNNAMED, 8), name_near, carried=True),
 }
 TAKEN = f"{pretend.UNNAMED:.0%} far out"
+SHOWN = (*[*ARMS][:3], TAKEN, f"{TAKEN}, drawn by 8", *[*ARMS][-2:])
+"""Arms of which what is reported is told: those of before, that which is taken, and drawn as the chosen sets had it."""
 
 
-def judge(made: Attempt, arm: str) -> dict[str, dict[str, float]]:
+def judge(made: Attempt, arm: str, around: Around) -> dict[str, dict[str, float]]:
     """The shares of images that are named, and that are called outliers."""
-    line = ARMS[arm].line(made)
+    line, right = ARMS[arm].line(made, around), made.right
+    if ARMS[arm].carried:
+        right = carry_on(Calibration(right, right), FeatureEncoder.calibration, around.known, around.classes).right
     result = {}
     for name, (score, margin) in made.told.items():
         chance = probability(score, line)
-        named = ARMS[arm].names(probability(margin, made.right), chance)
+        named = ARMS[arm].names(probability(margin, right), chance)
         result[name] = {
             "named": round(named.double().mean().item(), 4),
             "outlier": round((chance > 0.5).double().mean().item(), 4),
@@ -243,24 +287,44 @@ def judge(made: Attempt, arm: str) -> dict[str, dict[str, float]]:
     return result
 
 
+def line_elsewhere(name: str, made: dict[tuple[str, int], Attempt]) -> Logistic:
+    """The line of outliers on other images: of chosen sets that of the others among them, else the product's."""
+    assert FeatureEncoder.calibration.outlier is not None
+    lines = [
+        ends(made[other, split], pretend.UNNAMED)
+        for other, count in CHOSEN.items()
+        for split in range(count)
+        if other != name and (other, split) in made and made[other, split].hidden is not None
+    ]
+    if name not in CHOSEN or not lines:
+        return FeatureEncoder.calibration.outlier
+    return outlier_line(*(sum(values) / len(values) for values in zip(*lines, strict=True)))
+
+
 def main(cifar: Path, folder: Path) -> None:
     """Try all arms where they are chosen, and the chosen one beside the others where it is reported."""
     sets = collections(cifar, folder)
     rows: list[dict[str, Any]] = []
+    made: dict[tuple[str, int], Attempt] = {}
     for part, splits in {"chosen on": CHOSEN, "reported": REPORTED}.items():
-        for name, count in splits.items():
+        for name, split in ((name, split) for name, count in splits.items() for split in range(count)):
             foreign = {*splits, *(FOREIGN if part == "reported" else ())} - {name}
-            for split in range(count):
-                path = folder / f"{name} {split}.attempt.pt"
-                if not path.is_file():
-                    torch.save(attempt(*sets[name], {other: sets[other][0] for other in sorted(foreign)}, split), path)
-                made = torch.load(path, weights_only=False)
-                setting = {"part": part, "set": name, "split": split}
-                arms = ARMS if part == "chosen on" else [*[*ARMS][:3], TAKEN]
-                rows.extend(setting | {"arm": arm, "judged": judge(made, arm)} for arm in arms)
-                print(rows[-1], flush=True)
+            path = folder / f"{name} {split}.attempt.pt"
+            if not path.is_file():
+                torch.save(attempt(*sets[name], {other: sets[other][0] for other in sorted(foreign)}, split), path)
+            made[name, split] = torch.load(path, weights_only=False)
+        for name, split in ((name, split) for name, count in splits.items() for split in range(count)):
+            all_classes = int(sets[name][1].max()) + 1
+            there = all_classes - max(1, round(HIDDEN * all_classes))
+            around = Around(there // 2, there, line_elsewhere(name, made))
+            setting = {"part": part, "set": name, "split": split}
+            rows.extend(
+                setting | {"arm": arm, "judged": judge(made[name, split], arm, around)}
+                for arm in (ARMS if part == "chosen on" else SHOWN)
+            )
+            print(rows[-1], flush=True)
     defaults = [
-        cut(pretend.UNNAMED)(torch.load(folder / f"{name} {split}.attempt.pt", weights_only=False))
+        outlier_line(*ends(made[name, split], pretend.UNNAMED))
         for name in ("stamps", "CIFAR-100")
         for split in range(CHOSEN[name])
     ]

@@ -297,6 +297,13 @@ BAD = {
         ("--model", "model", "--unlabelled", "new", "-o", "said.txt/run"),
         "Nothing can be written",
     ),
+    "a settings file without end": (("--config", "/dev/zero", "--unlabelled", "new"), "more than 1.0 MiB"),
+    "brackets without end": (("--config", "deep.toml", "--unlabelled", "new"), "deep.toml cannot be read"),
+    "a rate beyond numbers": (("--model", "model", "--unlabelled", "new", "--rate", "1e308"), "--rate is 1e+308"),
+    "pixels beyond memory": (("--known", "elsewhere", "--unlabelled", "new", "--size", 10**6), "--size is 1000000"),
+    "channels beyond memory": (("--known", "elsewhere", "--unlabelled", "new", "--width", 10**6), "--width is 1000000"),
+    "an output that is no text": (("--model", "model", "--unlabelled", "new", "-o", "\udcff"), "is not valid text"),
+    "images below what is no text": (("--model", "model", "--unlabelled", "\udcff"), "is not valid text"),
     "no images a step": (("--model", "model", "--unlabelled", "new", "--batch", 0), "--batch is 0"),
     "passes below zero": (("--model", "model", "--unlabelled", "new", "--epochs", -1), "--epochs is -1"),
     "no such device": (("--model", "model", "--unlabelled", "new", "--device", "CUPU"), "--device is CUPU"),
@@ -328,6 +335,9 @@ def bad_place(place):
     weights = load_file(place / "nan" / "model.safetensors")
     weights["backbone.stages.0.0.weight"] = torch.full_like(weights["backbone.stages.0.0.weight"], torch.nan)
     save_file(weights, place / "nan" / "model.safetensors")
+    (place / "deep.toml").write_text("a = " + "[" * 99_999)
+    (place / "\udcff").mkdir()
+    shutil.copy(next((place / "new").rglob("*.png")), place / "\udcff" / "1.png")
     (place / "site").mkdir()
     (place / "site" / "config.toml").write_text("title = 'mine'\n")
     (place / "flat").mkdir()
@@ -382,6 +392,18 @@ def test_bad_words_of_other_commands_get_one_clear_message(hosted, monkeypatch, 
     monkeypatch.delenv("NEWFOUND_DATA", raising=False)
     words, match = BAD_ELSEWHERE[case]
     refuse(hosted, *words, match=match)
+
+
+@pytest.mark.parametrize("error", [MemoryError("1 TiB"), RuntimeError("can't allocate memory: 1 TiB")], ids=repr)
+def test_where_memory_ends_that_is_said(place, monkeypatch, error):
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr("newfound.discovery.discover.discover", full)
+    done = newfound("discover", "--model", "model", "--unlabelled", "new", "-o", "fresh", cwd=place)
+    assert done.returncode == 2
+    assert "there is not enough memory" in done.stderr
+    assert "1 TiB" in done.stderr
 
 
 def test_unreadable_images_are_left_out_and_named(place):

@@ -47,6 +47,25 @@ def test_the_first_column_stands_on_one_line_and_a_table_without_rows_has_its_he
     assert "coherence" in printed(capsys, monkeypatch, 80, SUMMARY[:0])
 
 
+LONG = {
+    "a script without spaces": "美麗的長名字動物園裡的大熊貓和小貓熊以及其他的動物們在一起生活的地方" * 2,
+    "one word": "Strongylocentrotus_purpuratus_juvenile_from_the_third_dive_at_station_seven_of_the_cruise",
+    "bytes that are no text": "\udcff" * 40,
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_name_as_long_as_a_line_goes_on_in_its_cell_and_the_table_fits(capsys, monkeypatch, kind):
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = SUMMARY.assign(**{"class": pd.Series([LONG[kind]] * 2, dtype=object)})
+    console.table(rows, "title", names=("class", "nearest"), spare=("exemplar", "nearest", "coherence"))
+    said = capsys.readouterr().out
+    assert max(map(cell_len, said.splitlines())) <= 80
+    cells = [line.split("│")[2].strip() for line in said.splitlines() if line.count("│") > 2]
+    assert "".join(cells) == 2 * console.printable(LONG[kind]), "nothing of it is lost"
+    assert "known" in said
+
+
 STEERING = (
     *("\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\r", "\n", "\t", "\x00", "\x08", "\x7f", "\x85"),
     *("\u2028", "\u202e", "\u2067", "\u200f", "\u061c", "\udcff"),

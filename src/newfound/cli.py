@@ -29,6 +29,9 @@ app = App(
 app.meta.group_parameters = "Common"
 app.meta.suppress_keyboard_interrupt = False
 
+LONGEST = 1 << 20
+"""Bytes of a settings file, at most."""
+
 Folder = Annotated[Path, Parameter(name=["--output", "-o"])]
 Many = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False, negative=())]
 Flag = Annotated[bool, Parameter(show_default=False, negative=())]
@@ -422,8 +425,8 @@ def export(
         raise InputError(f"--preview is of folders, and {to} is one file. Leave it out, or export to folders.")
     discovery = Discovery.load(run)
     if preview:
-        rows = [(str(output / name), len(members)) for name, members in plan_folders(discovery.classes).items()]
-        console.table(pd.DataFrame(rows, columns=["folder", "images"]), "What would be written")
+        rows = [(len(members), str(output / name)) for name, members in plan_folders(discovery.classes).items()]
+        console.table(pd.DataFrame(rows, columns=["images", "folder"]), "What would be written", names=("folder",))
         return
     console.say(f"Written: {discovery.export(to, output, images=images, link=link)}")
 
@@ -680,8 +683,12 @@ def _launch(
     """
     if config is not None:
         try:
-            tomllib.loads(config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            with config.open("rb") as file:
+                content = file.read(LONGEST + 1)  # some files never end
+            if len(content) > LONGEST:
+                raise ValueError(f"it has more than {sized(LONGEST)}")
+            tomllib.loads(content.decode())
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(
                 f"The settings file {config} cannot be read ({error}). Check the path and the file."
             ) from error
@@ -706,6 +713,10 @@ def main() -> None:
         _fail(str(error), 2)
     except OSError as error:  # the disk is full, a folder was taken away
         _fail(f"a file cannot be read or written: {error}", 2)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):  # torch's word for it
+            raise
+        _fail(f"there is not enough memory ({error}). Take fewer images, a smaller --size or a smaller --batch.", 2)
     else:
         if parallel := sys.modules.get("newfound.parallel"):  # loaded only where training was
             parallel.leave()

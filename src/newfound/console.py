@@ -21,6 +21,11 @@ and bytes of names that are no text.
 WORD = 14
 """Letters of a word that is never broken in a table."""
 
+WIDE = re.compile(
+    r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)
+"""Signs of scripts that know no spaces, two columns wide each; a line may end behind any of them."""
+
 
 Progress = Callable[[str, int, dict[str, float]], None]
 """Called after every epoch: which stage, how many epochs it has, what the epoch gave."""
@@ -83,7 +88,7 @@ def table(rows: "DataFrame", title: str, *, names: Collection[str] = (), spare: 
         return
     console, table = Console(emoji=False), Table(title=printable(title))
     rows = _leave_out(rows, console.width, names, spare)
-    text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else printable(str(value)))
+    text = _as_text(rows)
     columns = [[printable(str(column)), *text[column]] for column in text.columns]
     sides: list[Literal["left", "right"]] = [
         "right" if rows[column].dtype.kind in "if" else "left" for column in rows.columns
@@ -95,33 +100,42 @@ def table(rows: "DataFrame", title: str, *, names: Collection[str] = (), spare: 
     console.print(table, crop=False)  # where it cannot fit, nothing is lost
 
 
+def _as_text(rows: "DataFrame") -> "DataFrame":
+    """What is shown of each value of a table."""
+    return rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else printable(str(value)))
+
+
 def _leave_out(rows: "DataFrame", room: int, names: Collection[str], spare: Sequence[str]) -> "DataFrame":
     """A table without as many of its spare columns as must go for it to fit."""
     for column in spare:
-        text = rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
-        widths = _widths([[str(head), *text[head]] for head in text.columns], room, names)
+        text = _as_text(rows)
+        columns = [[printable(str(head)), *text[head]] for head in text.columns]
+        widths = _widths(columns, room, names, most=math.inf)
         if sum(widths) + 3 * len(widths) + 1 <= room:
             break
         rows = rows.drop(columns=column, errors="ignore")
     return rows
 
 
-def _widths(columns: list[list[str]], room: int, names: Collection[str] = ()) -> list[int]:
+def _widths(columns: list[list[str]], room: int, names: Collection[str] = (), *, most: float = 24) -> list[int]:
     """How wide columns of a table may be that is to fit: the widest gives way first, as long as no word is broken.
 
     What stands in the first column is never broken, nor a word in one of `names`; elsewhere one as long as a path is.
+    Scripts that put no spaces between words break anywhere. Where that is not enough, a name of more than `most` goes
+    on in the next line of its cell.
     """
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, cells)) for cells in columns]
-    words = [map(cell_len, " ".join(cells).split()) for cells in columns]
+    words = [map(cell_len, WIDE.sub(" ", " ".join(cells)).split()) for cells in columns]
     longest = [math.inf if column[0] in names else WORD for column in columns]
     least = [
-        max((size for size in sizes if size <= most), default=1) for sizes, most in zip(words, longest, strict=True)
+        max((size for size in sizes if size <= long), default=1) for sizes, long in zip(words, longest, strict=True)
     ]
     least[0] = widths[0]
-    while sum(widths) + 3 * len(widths) + 1 > room and (able := [i for i, w in enumerate(widths) if w > least[i]]):
-        widths[max(able, key=lambda i: widths[i])] -= 1
+    for bounds in (least, [widths[0], *(min(size, most) for size in least[1:])]):
+        while sum(widths) + 3 * len(widths) + 1 > room and (able := [i for i, w in enumerate(widths) if w > bounds[i]]):
+            widths[max(able, key=lambda i: widths[i])] -= 1
     return widths
 
 

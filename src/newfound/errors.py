@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -24,6 +25,17 @@ def check_word(what: str, word: object, possible: Iterable[str]) -> None:
     words = [*possible]
     if word not in words:
         raise InputError(f"There is no {what} called {word!r}. {choices(word, words)}")
+
+
+def is_text(name: str) -> bool:
+    """Whether a name of the file system is text, and can be written down; others hold bytes that are none."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in name)
+
+
+def check_name(place: Path, instead: str) -> None:
+    """Refuse a place whose name is no text: it could be neither written down nor read back."""
+    if not is_text(name := str(place.absolute())):
+        raise InputError(f"The name {name!r} is not valid text. Needed: names in UTF-8 all the way. {instead}")
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import IO
 
 from torch import Tensor
 
-from newfound.errors import InputError, NoRoomError, sized
+from newfound.errors import InputError, NoRoomError, check_name, sized
 
 ENDING = ".newfound"
 TEMPORARY = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(ENDING)}", re.DOTALL)
@@ -34,7 +34,8 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that nothing can be written in, or that cannot be made; leaves no trace."""
+    """Refuse a folder that nothing can be written in, that cannot be made or that has no name; leaves no trace."""
+    check_name(folder, "Rename it, or give another place (-o).")
     try:
         there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         with tempfile.TemporaryFile(dir=there):

@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 import random
 from io import StringIO
+from pathlib import Path
 
 import pytest
 import torch
@@ -373,6 +375,15 @@ def raw(name, content):
 )
 def test_a_manifest_that_cannot_be_used_is_refused_with_what_was_found(photos, make, found):
     assert found in refusal(make(photos))
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_a_manifest_of_five_gigabytes_that_take_no_room_is_not_read(photos, ending, monkeypatch):
+    place = photos / f"list.{ending}"
+    place.touch()
+    os.truncate(place, 5 << 30)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    assert "has 5.0 GiB. Needed: a list of 512.0 MiB at most" in refusal(place)
 
 
 @pytest.mark.parametrize("box", [("", "", "", ""), (1, 2, 3, 4)])

@@ -1,6 +1,7 @@
 """What leaves a discovery for other tools."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from newfound.discovery.result import Discovery
 from newfound.discovery.tables import UNSURE, tabulate_assignments
 from newfound.errors import InputError
 from tests.discovery.made import CAT, FIRST, SECOND, THIRD, make_found
+from tests.discovery.test_killed import content, witnessed
 
 
 @pytest.fixture
@@ -157,6 +159,38 @@ def test_of_boxes_what_is_in_them_is_written(found, tmp_path):
     )
     cut = [file for folder in out.iterdir() for file in folder.iterdir() if not file.is_symlink()]
     assert [look(file, lambda image: image.size) for file in cut] == [(3, 4)]
+
+
+@pytest.mark.parametrize("mode", ["LAB", "CMYK", "RGBX", "I;16", "1", "P", "LA"])
+def test_whatever_colours_a_file_has_what_is_in_a_box_is_a_picture(found, tmp_path, mode):
+    Image.new(mode, (8, 6)).save(tmp_path / "images" / "odd.tif")
+    names, boxes = ("odd.tif", *found.listing.names[1:]), (Box(1, 2, 3, 4), *(None,) * 43)
+    out = export(
+        classes(replace(found, listing=replace(found.listing, names=names, boxes=boxes))), "folders", tmp_path / "out"
+    )
+    (cut,) = out.glob("*/odd.png")
+    assert look(cut, lambda image: image.size) == (3, 4)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_killed_at_any_write_an_export_is_not_there_or_whole_and_the_next_one_is(found, tmp_path, to):
+    now, place, lives = classes(found), tmp_path / "whole" / "out", []
+
+    def die():
+        lives.append(tmp_path / str(len(lives)))
+        shutil.copytree(tmp_path / "whole", lives[-1])
+
+    (tmp_path / "whole").mkdir()
+    with witnessed(die):
+        export(now, to, place)
+    expected = content(tmp_path / "whole")
+    assert {name.split("/")[0] for name in expected} == {"out"}
+    assert lives
+    for life in lives:
+        assert (life / "out").exists() in (False, content(life) == expected)
+        if not (life / "out").exists():
+            export(now, to, life / "out")
+        assert content(life) == expected, f"killed at write {life.name}"
 
 
 def test_a_table_says_who_identified_what(found, tmp_path):

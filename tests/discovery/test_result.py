@@ -350,6 +350,18 @@ def test_printed_it_shows_its_classes_and_no_tensor(made):
         assert "tensor" not in text
 
 
+def test_what_a_discovery_is_made_of_prints_on_a_line(made, tmp_path):
+    images = Images(torch.zeros(44, 1, 4, 4, dtype=torch.uint8), made.found.listing)
+    for value in (made.found, made.found.model, made.classes, made.found.listing, images):
+        assert "tensor" not in repr(value)
+        assert len(repr(value).splitlines()) == 1
+        assert len(repr(value)) <= 120
+    assert repr(made.found) == "Found: 5 clusters in 44 images"
+    assert repr(made.found.model) == "Model of 2 classes: small-resnet-18 at 28 pixels"
+    assert repr(made.classes) == "Classes of 44 images: 1: 'cat', 2: 'new-1', 3: 'new-2' and 2 more"
+    assert repr(made.found.listing) == "Listing of 44 images from memory, 0 left out"
+
+
 def test_predicting_the_same_images_gives_the_same_classes_and_knows_not_that_they_made_them(drawn, images):
     said, table = drawn.predict(images), drawn.assignments()
     same = ["path", "distance", "guess"]
@@ -464,6 +476,8 @@ def test_numbers_that_no_table_has_are_explained(made):
     made.merge([FIRST, SECOND])
     assert f"No class any more, merged or undone: {SECOND}." in repr(made)
     assert page(made.classes).notes == ["No image is of 2 (new-1).", "No class any more, merged or undone: 4."]
+    made.rename(ABSENT, "\x1b[2Jgone\u202e")
+    assert r"No image is of 2 (\x1b[2Jgone\u202e)." in repr(made)
 
 
 def test_three_hundred_classes_of_long_names_fit_a_screen_with_kind_and_size():

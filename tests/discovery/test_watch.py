@@ -17,7 +17,7 @@ from newfound import Discovery, pretrain
 from newfound.console import silent
 from newfound.data.datasets import load_doodles
 from newfound.data.listing import Listing
-from newfound.discovery import classifier, watch
+from newfound.discovery import classifier, result, watch
 from newfound.discovery.found import Clusters
 from newfound.discovery.learn import find_doubtful
 from newfound.discovery.reading import read
@@ -91,6 +91,28 @@ def test_what_cannot_be_read_is_told_too_and_all_lines_have_the_same_columns(pla
     assert table["kind"].iloc[1] in ("known", "unsure")
     assert 0 <= table["confidence"].iloc[1] <= 1
     assert table["size"].iloc[1] == (tmp_path / "camera" / table["path"].iloc[1]).stat().st_size
+
+
+def test_a_name_that_is_no_text_is_told_once_and_stops_nothing(place, tmp_path, monkeypatch):
+    write_doodles(tmp_path / "camera", (0,), each=2, first=30)
+    odd = tmp_path / "camera" / "\udcffodd.png"
+    shutil.copy(next((tmp_path / "camera").rglob("*.png")), odd)
+    nameless: set[str] = set()
+    assert len(watch.scan(tmp_path / "camera", nameless)) == 2
+    assert nameless == {odd.name}
+    table, said = look(place, tmp_path)
+    assert len(table) == 2
+    assert said.count("is not valid text") == 1
+    odd.unlink()
+    odd.mkdir()
+    with pytest.raises(InputError, match=r"udcff.* is not valid text"):
+        watch.watch(place / "model", odd, tmp_path / "elsewhere", once=True)
+
+
+@pytest.mark.parametrize("how", [{"settle": float("inf")}, {"every": 1e300}, {"settle": -1.0}, {"every": float("nan")}])
+def test_nobody_waits_longer_than_clocks_go(place, tmp_path, how):
+    with pytest.raises(InputError, match="no more than a year"):
+        watch.watch(place / "model", place / "known", tmp_path / "state", once=True, **how)
 
 
 def test_a_file_that_somebody_is_writing_is_waited_for(place, tmp_path, monkeypatch):
@@ -253,6 +275,37 @@ def clusters_of(points, new):
     sizes = torch.bincount(found.assignment, minlength=2 + new)
     sizes[:2] += held
     return Clusters(found.assignment, found.centres, sizes, unit=False)
+
+
+def test_killed_at_any_write_of_a_proposal_the_same_images_are_told_and_proposed_once(
+    place, tmp_path, monkeypatch, unsure
+):
+    monkeypatch.setattr(watch, "LEAST", 8)
+    monkeypatch.setattr(
+        watch, "supported", lambda run: [n for n in run.classes.numbers if run.classes.kind(n) == "new"]
+    )
+    monkeypatch.setattr(result, "render_report", lambda now: "")
+    write_doodles(tmp_path / "camera", (4,), each=12, first=30)
+    lives = []
+
+    def die():
+        lives.append(tmp_path / str(len(lives)))
+        shutil.copytree(tmp_path / "whole", lives[-1])
+
+    def run(state):
+        return watch.watch(place / "model", tmp_path / "camera", state, once=True, settle=0.0)
+
+    (tmp_path / "whole").mkdir()
+    with witnessed(die):
+        whole = run(tmp_path / "whole")
+    assert (whole.proposals, len(whole.told)) == (1, 12)
+    assert len(lives) > 12
+    for life in lives:
+        assert run(life) == read_state(life) == whole, f"killed at write {life.name}"
+        lines = pd.read_csv(life / "images.csv")["path"], pd.read_csv(life / "proposals.csv")["path"]
+        assert not any(paths.duplicated().any() for paths in lines)
+        assert sorted(path.name for path in life.glob("proposal-*")) == ["proposal-1"]
+        assert len(Discovery.load(life / "proposal-1").found) == 12
 
 
 @pytest.mark.parametrize(("away", "numbers"), [(4.0, []), (7.0, [3])])

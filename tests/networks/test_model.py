@@ -180,6 +180,7 @@ def test_the_card_lists_known_classes_a_line_each_and_counts_those_whose_mean_is
     text = card(replace(model, classes=("cat", "*Öl*\n# new <b>")))
     assert text.endswith("**Known classes**\n\n* cat\n* \\*Öl\\* \\# new \\<b\\>\n")
     assert "the means of 1 classes" in text
+    assert "* \\\\x1b\\[2Jcat\n" in card(replace(model, classes=("\x1b[2Jcat", "b"))), "no name steers a terminal"
     assert "at least 5 images" in text
     nobody = card(replace(model, classes=(), known=None))
     assert nobody.endswith("**Known classes**\n\nNone.\n")

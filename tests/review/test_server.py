@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from newfound.review.pictures import Pictures
 from newfound.review.serve import HERE, guarded, listen
 from newfound.review.server import PAGE, act, build_app
 from tests.discovery.made import ABSENT, CAT, FIRST, SECOND, THIRD
+from tests.discovery.test_killed import witnessed
 from tests.review.made import write_run
 
 TOKEN = "token"
@@ -165,6 +167,28 @@ def test_a_line_that_a_crash_cut_off_is_gone_and_the_next_is_whole(client, folde
         file.write('{"action": "rename", "cla')
     assert say(client, "rename", number=SECOND, name="eel").status_code == 200
     assert [edit.names for edit in read_edits(folder)] == [("crab",), ("eel",)]
+
+
+def test_killed_at_any_write_of_the_page_what_was_confirmed_is_there_and_the_rest_is_written_again(folder, tmp_path):
+    lives, said = [], []
+
+    def die():
+        lives.append((tmp_path / f"life {len(lives)}", [*said]))
+        shutil.copytree(folder, lives[-1][0])
+
+    desk = Desk(folder, by="Ana")
+    with witnessed(die):
+        for number, name in ((FIRST, "crab"), (SECOND, "eel")):
+            desk.say(lambda run, number=number, name=name: run.rename(number, name), len(said))
+            said.append(name)
+        desk.close()
+    assert len(lives) >= 2 + 2 * 3
+    for life, confirmed in lives:
+        there = [name for edit in read_edits(life) for name in edit.names]
+        assert there[: len(confirmed)] == confirmed
+        Desk(life).close()
+        assert all((name in (life / "classes.csv").read_text()) == (name in there) for name in ("crab", "eel"))
+        assert not [*life.glob("*.newfound"), *life.glob(".*.newfound")]
 
 
 def test_images_are_sent_with_what_they_are_and_missing_ones_told(client, folder, tmp_path):

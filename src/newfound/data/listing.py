@@ -13,7 +13,7 @@ from torch import Tensor
 
 from newfound.data.decoding import Box
 from newfound.data.manifests import MANIFESTS, is_manifest, pixel_key, read_manifest
-from newfound.errors import InputError, shorten
+from newfound.errors import InputError, check_name, counted, shorten
 
 ENDINGS = (".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Files taken for images. Pillow needs a plugin for HEIC: without it such photos are skipped aloud, not overlooked."""
@@ -69,6 +69,11 @@ class Listing:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __repr__(self) -> str:
+        there = "from memory" if self.root is None else f"in {str(self.root)!r}"
+        kinds = f" of {counted(len(self.classes), 'class', 'classes')}" if self.classes else ""
+        return f"Listing of {counted(len(self), 'image')}{kinds} {there}, {len(self.skipped)} left out"
 
     @property
     def listing(self) -> "Listing":
@@ -252,6 +257,7 @@ def is_hidden(name: str) -> bool:
 def check_folder(root: str | Path, needed: str = "a folder of images") -> Path:
     """The folder that a person named; what is none is refused."""
     root = Path(root).expanduser()
+    check_name(root, "Rename the folder.")
     try:
         if stat.S_ISDIR(root.stat().st_mode):
             return root

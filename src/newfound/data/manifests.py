@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from newfound.data.decoding import Box, explain
-from newfound.errors import InputError, shorten
+from newfound.errors import InputError, shorten, sized
 
 MANIFESTS = (".csv", ".json", ".jsonl", ".tsv")
+LARGEST = 1 << 29
+"""Bytes of a manifest, at most: those of COCO's own annotations, the largest we know, are fewer."""
+
 PATHS = ("path", "file_name", "image", "filename")
 LABELS = ("label", "class", "concept")
 GROUPS = ("group", "sequence", "seq_id")
@@ -137,6 +140,11 @@ def to_text(value: object) -> str:
 def read_records(place: Path) -> list[Record]:
     """The records of a manifest, by the ending of its name."""
     try:
+        if (size := place.stat().st_size) > LARGEST:
+            raise InputError(
+                f"{place} has {sized(size)}. Needed: a list of {sized(LARGEST)} at most. Leave out columns that are "
+                "not used, or split it."
+            )
         content = place.read_bytes()
     except OSError as error:
         raise InputError(

@@ -36,6 +36,9 @@ class Images:
     def __len__(self) -> int:
         return len(self.listing)
 
+    def __repr__(self) -> str:
+        return f"Images of {' × '.join(map(str, self.pixels.shape[1:]))}: {self.listing!r}"
+
     @property
     def coloured(self) -> bool:
         """Those with three channels."""

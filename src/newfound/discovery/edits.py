@@ -74,6 +74,10 @@ class Classes:
     own: Int[Tensor, " n"]  # the centre that each image goes by
     used: int  # the largest number that a class ever had
 
+    def __repr__(self) -> str:
+        named = shorten(f"{number}: {name!r}" for number, name in self.names.items())
+        return f"Classes of {counted(len(self.assignment), 'image')}: {named}"
+
     @property
     def numbers(self) -> list[int]:
         """The numbers of the classes, in order."""

@@ -23,6 +23,9 @@ from newfound.errors import InputError, check_word
 LONGEST = 200
 """Bytes of a folder's name: file systems take 255, and something may be added."""
 
+PNG_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "P", "RGB", "RGBA")
+"""What PNG can hold, by Pillow's names; it knows no such colours as printers have."""
+
 Sizes = dict[str, tuple[int, int] | None]
 """Width and height of images, by their names."""
 
@@ -255,7 +258,7 @@ def _cut(file: Path, box: Box, target: Path) -> None:
         raise InputError(
             f"{file} can be read no more: {explain(error)}. Needed: the image as it was. Put it back, or export to csv."
         ) from error
-    (cut.convert("RGB") if cut.mode in ("CMYK", "YCbCr") else cut).save(target)  # PNG knows no such colours
+    (cut if cut.mode in PNG_MODES else cut.convert("RGB")).save(target)
 
 
 def _ends(start: float, length: float, all_: int) -> tuple[int, int]:

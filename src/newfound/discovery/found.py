@@ -13,6 +13,7 @@ from torch import Tensor
 from newfound.data.listing import Listing, describe_box
 from newfound.discovery.settings import Run
 from newfound.encoders.known import compare
+from newfound.errors import counted
 from newfound.functional.calibration import Calibration, leave_one_out, reach
 from newfound.functional.counting import Count
 from newfound.functional.geometry import distances
@@ -114,6 +115,9 @@ class Found:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def __repr__(self) -> str:
+        return f"Found: {counted(len(self.numbers), 'cluster')} in {counted(len(self), 'image')}"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """The settings a person may choose. Plain values: the command line reads them without loading torch."""
 
-import math
 from dataclasses import dataclass, replace
 
 from newfound.errors import InputError
@@ -19,6 +18,9 @@ FRAMINGS = MIDDLE, WHOLE = "middle", "whole"
 """What is seen of a picture that is not square: its middle square, or all of it, on white."""
 
 YES, NO = "yes", "no"
+
+FAST, WIDE = 1000, 2048
+"""The highest learning rate, and the most pixels or channels, that are taken: beyond them is nothing but overflow."""
 
 DEVICES = (AUTO, "cpu")
 """Where is trained: on an accelerator, if there is one, or on the CPU."""
@@ -60,10 +62,10 @@ class StageOne:
 
     def __post_init__(self) -> None:
         needed("pretrain-epochs", self.pretrain_epochs, self.pretrain_epochs >= 0, "0 or more passes")
-        needed("pretrain-rate", self.pretrain_rate, 0 < self.pretrain_rate < math.inf, "a rate above 0")
-        needed("size", self.size, self.size is None or self.size >= 8, "at least 8 pixels")
+        needed("pretrain-rate", self.pretrain_rate, 0 < self.pretrain_rate <= FAST, f"a rate above 0, at most {FAST}")
+        needed("size", self.size, self.size is None or 8 <= self.size <= WIDE, f"8 to {WIDE} pixels")
         needed("framing", self.framing, self.framing in (AUTO, *FRAMINGS), f"{AUTO}, {' or '.join(FRAMINGS)}")
-        needed("width", self.width, self.width >= 1, "at least 1 channel")
+        needed("width", self.width, 1 <= self.width <= WIDE, f"1 to {WIDE} channels")
         needed("stride", self.stride, self.stride in (1, 2), "1 or 2")
         needed("rehearse", self.rehearse, self.rehearse in (AUTO, YES, NO), "auto (where it can be), yes or no")
 
@@ -95,7 +97,7 @@ class Run:
 
     def __post_init__(self) -> None:
         needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
-        needed("rate", self.rate, self.rate is None or 0 < self.rate < math.inf, "a rate above 0")
+        needed("rate", self.rate, self.rate is None or 0 < self.rate <= FAST, f"a rate above 0, at most {FAST}")
         needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
         needed(
             "read-by", self.read_by, self.read_by in (AUTO, *READINGS), f"{AUTO}, {KMEANS}, {SHIFT} or {DISCRIMINANT}"

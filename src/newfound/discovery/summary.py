@@ -6,6 +6,7 @@ from typing import final
 import pandas as pd
 from rich.cells import cell_len, set_cell_size
 
+from newfound.console import printable
 from newfound.discovery.edits import Classes
 from newfound.errors import counted, shorten
 
@@ -58,8 +59,8 @@ class Summary(pd.DataFrame):
 
 
 def explain_gaps(now: Classes) -> list[str]:
-    """Why some numbers are not in the table: a sentence for each reason."""
-    empty = [f"{number} ({name})" for number, name in now.names.items() if not len(now.rows(number))]
+    """Why some numbers are not in the table: a sentence for each reason, in which no name steers a terminal."""
+    empty = [f"{number} ({printable(name)})" for number, name in now.names.items() if not len(now.rows(number))]
     ever = {*now.found.numbers, *range(max(now.found.numbers) + 1, now.used + 1)}  # of this run, not of the model's
     gone = [str(number) for number in sorted(ever - now.names.keys())]
     said = [f"No image is of {shorten(empty)}."] if empty else []

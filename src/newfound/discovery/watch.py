@@ -27,7 +27,7 @@ from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, needed
 from newfound.discovery.tables import format_csv
 from newfound.discovery.watched import IMAGES, PROPOSED, TRIES, UNREADABLE, Stamp, State, append, hold, read_state
-from newfound.errors import counted, shorten
+from newfound.errors import counted, is_text, shorten
 from newfound.functional.counting import distinct
 
 log = logging.getLogger("newfound")
@@ -41,6 +41,9 @@ FROZEN = Run(method="kmeans")
 
 TOGETHER = 64
 """Images that are told at once: as many at most are told again, to nobody's harm, after a kill."""
+
+LONGEST = 365 * 24 * 60 * 60
+"""Seconds that are waited at a time, at most: clocks end somewhere."""
 
 LEAST, GROWN = 20, 1.25
 """Images in the pool below which no class is looked for, and how many times as large it must have become since."""
@@ -87,16 +90,17 @@ def watch(
     `images.csv`. Where the images that are of no class for sure hold a new one, it is proposed, as a run folder for
     people to review; the model learns nothing by itself.
     """
-    needed("every", every, every > 0, "seconds above 0")
-    needed("settle", settle, settle >= 0, "0 seconds or more")
+    needed("every", every, 0 < every <= LONGEST, "seconds above 0, and no more than a year")
+    needed("settle", settle, 0 <= settle <= LONGEST, "0 seconds or more, and no more than a year")
     root, place, classifier = check_folder(folder), Path(output).expanduser(), Classifier.load(model)
     with hold(place, Path(model).expanduser(), root):
-        state, before = read_state(place), scan(root)
+        nameless: set[str] = set()
+        state, before = read_state(place), scan(root, nameless)
         log.info(f"Watching {root} with {classifier!r}: {counted(len(state.told), 'image')} told already.")
         while True:
             if any(state.told.get(name, (None, ""))[0] != stamp for name, stamp in before.items()):
                 time.sleep(settle)
-            now = scan(root)
+            now = scan(root, nameless)
             for names in _chunks(settled(before, now, state)):
                 tell(classifier, root, {name: now[name] for name in names}, place, state)
             if due(len(gathered := pool(now, state)), state):
@@ -104,13 +108,20 @@ def watch(
             if once:
                 return state
             time.sleep(max(0.0, every - settle))
-            before = scan(root)
+            before = scan(root, nameless)
 
 
-def scan(root: Path) -> dict[str, Stamp]:
-    """The images below a folder as they are now; what vanishes meanwhile is not there."""
+def scan(root: Path, nameless: set[str]) -> dict[str, Stamp]:
+    """The images below a folder as they are now; what vanishes meanwhile is not there. Those whose names are no text,
+    which no table can hold, are left out: each is told once, and is among the `nameless` from then on.
+    """
     found = {}
     for name in find_images(root)[0]:
+        if not is_text(name):
+            if name not in nameless:
+                nameless.add(name)
+                log.warning(f"Left out: {name!r}: its name is not valid text; rename it.")
+            continue
         try:
             about = (root / name).stat()
         except OSError:

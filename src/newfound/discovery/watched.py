@@ -5,7 +5,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,11 +81,14 @@ def read_state(place: Path) -> State:
     if folders != [f"proposal-{number}" for number in range(1, len(folders) + 1)]:  # the next might replace another
         found = DamagedError(f"the folders are {shorten(folders)}; needed: proposal-1, proposal-2, …")
         raise damaged(place / TRIES, found, MEND)
-    state.proposed = {(restore(line["path"]), _stamp(line)) for line in proposed if line["proposal"] in folders}
+    kept = [line for line in proposed if line["proposal"] in folders]
+    if len(kept) < len(proposed):  # a kill came before the line of their try: another look will propose them, or others
+        _rewrite(place / PROPOSED, kept)
+    state.proposed = {(restore(line["path"]), _stamp(line)) for line in kept}
     state.proposals = len(folders)
     if tries:
         last = tries[-1]
-        inside = sum(1 for line in proposed if line["proposal"] == last["folder"])
+        inside = sum(1 for line in kept if line["proposal"] == last["folder"])
         state.tried = max(0, int(last["pool"]) - (inside if last["folder"] else 0))
     return state
 
@@ -138,13 +141,25 @@ def append(path: Path, table: pd.DataFrame) -> None:
         sync_folder(path.parent)
 
 
+def _rewrite(path: Path, lines: Sequence[Mapping[str, str]]) -> None:
+    """Leave these lines of a table alone, as they are written; without any there is no table."""
+    if not lines:
+        path.unlink()
+        return
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, [*lines[0]], lineterminator="\n")
+    table.writeheader()
+    table.writerows(lines)
+    files.write(path, text.getvalue())
+
+
 @contextmanager
 def hold(place: Path, model: Path, root: Path) -> Iterator[None]:
     """Take a state folder for oneself; refused where it is another model's, another folder's, or somebody has it."""
     files.check_writable(place)
     path = place / ABOUT
     about = {"format": "newfound watch", "model": _digest(model), "folder": str(root.absolute())}
-    if place.exists() and not path.is_file() and any(place.iterdir()):
+    if place.exists() and not path.is_file() and not all(map(_is_begun, place.iterdir())):
         raise InputError(f"{place} holds other files; what is watched needs a folder of its own. Give another (-o).")
     place.mkdir(parents=True, exist_ok=True)
     try:
@@ -161,6 +176,11 @@ def hold(place: Path, model: Path, root: Path) -> Iterator[None]:
         raise InputError(
             f"Somebody else is watching with {place}. Wait for them, or give another folder (-o)."
         ) from error
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether somebody who was killed at the first write of a state folder has left this."""
+    return path.name == f".{ABOUT}.lock" or files.TEMPORARY.fullmatch(path.name) is not None
 
 
 def _digest(model: Path) -> str:

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from newfound import files
-from newfound.errors import InputError
+from newfound.console import printable
+from newfound.errors import InputError, counted
 from newfound.functional.calibration import Calibration
 from newfound.functional.geometry import covariance, means
 from newfound.functional.rehearsal import Rehearsal
@@ -154,6 +155,10 @@ class Model:
     def __post_init__(self) -> None:
         self.numbers = self.numbers or tuple(range(1, len(self.classes) + 1))
         self.used = max((self.used, *self.numbers))
+
+    def __repr__(self) -> str:
+        network = OWN if self.pretrained is None else self.pretrained.backbone.name
+        return f"Model of {counted(len(self.classes), 'class', 'classes')}: {network} at {self.size} pixels"
 
     @property
     def recognisable(self) -> tuple[str, ...]:
@@ -297,8 +302,8 @@ def _trunk(settings: dict[str, Any], path: Path) -> PretrainedBackbone:
 
 
 def _line(name: str) -> str:
-    """A name on one line of Markdown, with nothing in it that Markdown reads."""
-    return re.sub(r"([\\`*_<>\[\]#|])", r"\\\1", " ".join(name.split()))
+    """A name on one line of Markdown, with nothing in it that Markdown reads, or a terminal obeys."""
+    return re.sub(r"([\\`*_<>\[\]#|])", r"\\\1", printable(" ".join(name.split())))
 
 
 def _about(folder: Path) -> dict:
