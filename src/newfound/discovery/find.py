@@ -20,13 +20,14 @@ from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.outliers import judge_no_cluster, measure_fit
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import pick_examples, read_by
 from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
+from newfound.encoders.reading import read_by
 from newfound.errors import shorten
 from newfound.functional.calibration import Calibration, carry_on, leave_one_out, log_margin, naming_score, probability
 from newfound.functional.duplicates import group
+from newfound.functional.exemplars import pick_examples
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
 from newfound.training.loop import Learner, tell_length

@@ -20,11 +20,11 @@ from newfound.data.collection import Collection
 from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.discovery.find import plan_training, state_problem
 from newfound.discovery.howmany import MOST
-from newfound.discovery.reading import read_by
 from newfound.discovery.settings import AUTO, DISCRIMINANT, KMEANS, NO, Run, StageOne
 from newfound.encoders import Encoder
 from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.known import KnownPoints
+from newfound.encoders.reading import read_by
 from newfound.encoders.statistics import add_head
 from newfound.functional.axes import FEW, SHRINK, Axes, axes, moments, power_normalised
 from newfound.functional.counting import Errors, sweep
