@@ -32,10 +32,22 @@ from newfound.discovery.settings import DISCRIMINANT, KMEANS, MIDDLE, NO, SHIFT,
 from newfound.encoders.choose import choose_encoder, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
+from newfound.encoders.reading import read_by
 from newfound.encoders.statistics import fit_statistics
 from newfound.errors import InputError
 from newfound.functional.counting import Errors, Sweep, sweep
-from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, choose, read_description, thin
+from newfound.functional.metrics import gcd_accuracy
+from newfound.functional.rehearsal import (
+    Expected,
+    Hiding,
+    Rehearsal,
+    Trial,
+    Way,
+    choose,
+    expect,
+    read_description,
+    thin,
+)
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model
 from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, load_pretrained
@@ -123,7 +135,7 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
     assert stage.score(hiding, told, pile, KMEANS, 0) > 0.5
 
 
-def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypatch):
+def test_an_expectation_that_takes_training_takes_few_hidings_and_each_is_trained_on_once(encoder, monkeypatch):
     stage, seen = RehearsalSet.of(embedded("dear", range(8)), encoder), []
 
     def watch(hiding, *rest):
@@ -132,10 +144,37 @@ def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypat
 
     monkeypatch.setattr(RehearsalSet, "trained", lambda self, *rest: watch(*rest))
     monkeypatch.setattr(rehearsal, "DEAR", 2)
-    found = rehearsal._report(stage, Way(LITE, 3.0, encoder.default_method, KMEANS), 0, mixed=True)
+    dear = Way(LITE, 3.0, encoder.default_method, KMEANS)
+    found = rehearsal._report(stage, {True: dear, False: dear._replace(reading=DISCRIMINANT)}, 0)
     wanted = [stage.hidings(f"report {part}", 2, 0, part=part) for part in (1, 2)]
     assert seen == [hiding.pile.tolist() for some in wanted for hiding in some]
-    assert found is not None
+    assert None not in found.values()
+
+
+def test_what_is_reported_is_what_each_way_scores_with_known_classes_and_without(encoder, monkeypatch):
+    stage = RehearsalSet.of(embedded("reported", range(8), strong=0.6), encoder)
+    monkeypatch.setattr(rehearsal, "REPORTED", 3)
+    taken = {True: PLAIN, False: SHIFTED._replace(shrink=1.0)}
+    for mixed, way in taken.items():
+        scores, classes = [], []
+        for part in (1, 2):
+            for hiding in stage.hidings(f"report {part}", 3, 0, part=part):
+                told, pile = stage.latents(hiding, way.shrink)
+                scores.append(stage.score(hiding, told, pile, way.reading, 0, mixed=mixed))
+                classes.append(hiding.hidden + hiding.known * mixed)
+        assert rehearsal._report(stage, taken, 0)[mixed] == expect(scores, classes)
+
+
+def test_where_no_image_is_of_a_known_class_hidden_ones_are_scored_among_themselves(encoder):
+    stage = RehearsalSet.of(embedded("among", range(8), strong=0.6), encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    told, pile = stage.latents(hiding, 3.0)
+    new = hiding.truth >= hiding.known
+    alone = stage.score(hiding, told, pile, KMEANS, 0, mixed=False)
+    found = read_by(KMEANS, pile[new], hiding.hidden, None, 0)
+    assert alone == gcd_accuracy(hiding.truth[new], found.assignment, 0).all
+    elsewhere = pile.masked_fill(~new[:, None], 9.0)
+    assert stage.score(hiding, 0 * told, elsewhere, KMEANS, 0, mixed=False) == alone
 
 
 def test_expectations_come_from_other_hidings_than_the_choice(encoder, quick):
@@ -332,6 +371,17 @@ def test_a_model_from_before_classes_were_counted_counts_as_it_did(place, quick,
     old = discover(**asked).found.count
     assert (new.criterion, old.criterion) == ("rehearsed", "pairs")
     assert old.classes == old.estimates["pairs"]
+
+
+def test_who_wants_no_rehearsal_has_nothing_decided_by_that_of_a_model(place, quick, tmp_path):
+    pretrain(place / "known", output=tmp_path / "model", stage=STAGE)
+    asked = {"model": tmp_path / "model", "unlabelled": place / "new", "run": Run(method="kmeans", device="cpu")}
+    with_it, without = (discover(stage=StageOne(rehearse=how), **asked) for how in (YES, NO))
+    assert (with_it.found.count.criterion, without.found.count.criterion) == ("rehearsed", "pairs")
+    assert "rehearsal" not in without.facts
+    assert "expected accuracy" not in without.facts
+    assert without.found.run.read_by == "auto"
+    assert without.found.model.rehearsal == with_it.found.model.rehearsal  # it stays for whoever asks later
 
 
 def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path):

@@ -20,7 +20,7 @@ from newfound.discovery.facts import About, state_facts
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.outliers import judge_no_cluster, measure_fit
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.settings import Run
+from newfound.discovery.settings import KMEANS, Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
 from newfound.encoders.reading import read_by
@@ -122,7 +122,9 @@ def _measure(
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
-    calibration = calibrate(model, encoder, len(clusters.centres), estimated=about.count is not None)
+    calibration = calibrate(
+        model, encoder, len(clusters.centres), estimated=about.count is not None, reading=run.read_by
+    )
     found = Found(unlabelled.listing, model, features, clusters, calibration, threshold=0.0, fit=fit)  # not whole yet
     scores = judge_clusters(found)
     threshold = choose_threshold(scores, run.unsure)
@@ -245,11 +247,16 @@ def read_clusters(
     return Clusters(found.assignment, found.centres, sizes, unit)
 
 
-def calibrate(model: Model, encoder: Encoder, classes: int, *, estimated: bool = False) -> Calibration:
-    """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
-    own = others = encoder.calibration.resolve(estimated=estimated)
+def calibrate(
+    model: Model, encoder: Encoder, classes: int, *, estimated: bool = False, reading: str = KMEANS
+) -> Calibration:
+    """What distances mean among so many classes that were read so: as the model's known ones say it, elsewhere as other
+    images do.
+    """
+    own = others = encoder.calibration.resolve(estimated=estimated, reading=reading)
     if model.calibration is not None:
-        own = carry_on(model.calibration.resolve(estimated=estimated), others, len(model.classes), classes)
+        told = model.calibration.resolve(estimated=estimated, reading=reading)
+        own = carry_on(told, others, len(model.classes), classes)
     return own if own.outlier is not None else own._replace(outlier=others.outlier)
 
 

@@ -248,7 +248,7 @@ def _begin(lesson: ReviewLesson, learnt: Learnt, clusters: Clusters, known: tupl
     """
     encoder, model, labelled = lesson.encoder, learnt.model, lesson.labelled
     estimated = lesson.found.count is not None
-    calibration = calibrate(model, encoder, len(clusters.centres), estimated=estimated)
+    calibration = calibrate(model, encoder, len(clusters.centres), estimated=estimated, reading=lesson.run.read_by)
     fit = None
     if known == (model.recognisable if labelled is None else tuple(labelled.listing.classes)):
         fit = measure_fit(encoder, model, lesson.unlabelled, labelled, clusters, len(known))

@@ -26,7 +26,7 @@ from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.known import KnownPoints
 from newfound.encoders.reading import read_by
 from newfound.encoders.statistics import add_head
-from newfound.functional.axes import FEW, SHRINK, Axes, axes, moments, power_normalised
+from newfound.functional.axes import FEW, SHRINK, Axes, axes, main_axes, moments, power_normalised
 from newfound.functional.counting import Errors, sweep
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
@@ -93,19 +93,19 @@ class RehearsalSet:
     def of(images: FeatureImages, encoder: FeatureEncoder) -> "RehearsalSet":
         """Those of labelled images."""
         x, labels = power_normalised(images.features()), images.listing.labels
-        some = torch.randperm(len(x), generator=generator("main directions"))[:SAMPLE]
-        main = axes(moments(x[some]), MAIN)
+        random = generator("main directions")
+        main = main_axes(x[torch.randperm(len(x), generator=random)[:SAMPLE]], MAIN, random)
         return RehearsalSet(images, labels, (x.double() - main.centre) @ main.matrix, main, encoder)
 
-    def hidings(self, purpose: str, number: int, seed: int, *, mixed: bool = True, part: int = 1) -> list[Hiding]:
+    def hidings(self, purpose: str, number: int, seed: int, *, part: int = 1) -> list[Hiding]:
         """So many, of all classes or of one in `part`; none where too few classes are known."""
-        return [*filter(None, (self._hide(part, mixed, seed, "rehearsal", purpose, turn) for turn in range(number)))]
+        return [*filter(None, (self._hide(part, seed, "rehearsal", purpose, turn) for turn in range(number)))]
 
-    def _hide(self, part: int, mixed: bool, *key: int | str) -> Hiding | None:
+    def _hide(self, part: int, *key: int | str) -> Hiding | None:
         classes = int(self.labels.max()) + 1
         some = torch.randperm(classes, generator=generator(*key, "part"))[: -(-classes // part)]
         rows = torch.isin(self.labels, some).nonzero()[:, 0]
-        found = hide(self.labels[rows].unique(return_inverse=True)[1], *key, mixed=mixed)
+        found = hide(self.labels[rows].unique(return_inverse=True)[1], *key)
         return found and found._replace(labelled=rows[found.labelled], pile=rows[found.pile])
 
     def place(self, hiding: Hiding, shrink: float) -> Axes:
@@ -159,13 +159,16 @@ class RehearsalSet:
         *,
         mixed: bool = True,
     ) -> float:
-        """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes."""
-        known = KnownPoints(
-            F.normalize(told, dim=1), hiding.labels, torch.bincount(hiding.labels, minlength=hiding.known)
-        )
-        z, held = F.normalize(pile, dim=1), known if mixed else None
-        found = read_by(reading, z, hiding.hidden, held, seed)
-        return gcd_accuracy(hiding.truth, found.assignment, hiding.known if mixed else 0).all
+        """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes; or on those
+        of hidden classes, where no image is of a known one (not `mixed`).
+        """
+        z, truth, new = F.normalize(pile, dim=1), hiding.truth, hiding.truth >= hiding.known
+        if not mixed:
+            found = read_by(reading, z[new], hiding.hidden, None, seed)
+            return gcd_accuracy(truth[new], found.assignment, 0).all
+        counts = torch.bincount(hiding.labels, minlength=hiding.known)
+        known = KnownPoints(F.normalize(told, dim=1), hiding.labels, counts)
+        return gcd_accuracy(truth, read_by(reading, z, hiding.hidden, known, seed).assignment, hiding.known).all
 
 
 def default_way(encoder: Encoder) -> Way:
@@ -196,25 +199,22 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
         return Rehearsal(known, 0, why=too_few(known))
     scores, apart, lots = dict[Way, list[float]](), dict[Way, list[float]](), list[float]()
     for turn, hiding in enumerate(hidings):
-        new = hiding.truth >= hiding.known
-        alone = hiding._replace(truth=hiding.truth[new])
         for way, told, pile in _try(stage, hiding, default_way(encoder), dear=turn < DEAR, seed=seed):
             scores.setdefault(way, []).append(stage.score(hiding, told, pile, way.reading, seed))
-            apart.setdefault(way, []).append(stage.score(alone, told, pile[new], way.reading, seed, mixed=False))
+            apart.setdefault(way, []).append(stage.score(hiding, told, pile, way.reading, seed, mixed=False))
             if way == plain_way(encoder.name):
-                drawn = torch.randperm(len(alone.truth), generator=generator(seed, "lots", turn))
-                lots.append(stage.score(alone, told, pile[new][drawn], KMEANS, seed, mixed=False))
+                new = (hiding.truth >= hiding.known).nonzero()[:, 0]
+                drawn = new[torch.randperm(len(new), generator=generator(seed, "lots", turn))]
+                lots.append(stage.score(hiding, told, pile.index_copy(0, new, pile[drawn]), KMEANS, seed, mixed=False))
         progress("rehearse", len(hidings), {"epoch": float(turn + 1)})
     trials, others = (tuple(Trial(way, tuple(theirs)) for way, theirs in some.items()) for some in (scores, apart))
     if tell_nothing(others, Trial(plain_way("lots"), tuple(lots))):
         why = f"{encoder.name} tells hidden known classes apart no better than drawing lots would"
         return Rehearsal(known, hidings[0].hidden, why=why)
     found = Rehearsal(known, hidings[0].hidden, trials=trials, apart=others)
-    mixed, unmixed = (
-        _report(stage, choose(found.tried(mixed=kind), preferred_way(encoder.name)), seed, mixed=kind)
-        for kind in (True, False)
-    )
-    return found._replace(mixed=mixed, alone=unmixed, counting=tuple(count_hidden(stage, seed)))
+    taken = {kind: choose(found.tried(mixed=kind), preferred_way(encoder.name)) for kind in (True, False)}
+    reported = _report(stage, taken, seed)
+    return found._replace(mixed=reported[True], alone=reported[False], counting=tuple(count_hidden(stage, seed)))
 
 
 def _try(
@@ -231,18 +231,24 @@ def _try(
             yield Way(default.backbone, SHRINK, default.method, reading), told, pile
 
 
-def _report(stage: RehearsalSet, way: Way, seed: int, *, mixed: bool) -> Expected | None:
-    """What a way gives on other hidings than it was chosen on, of all the known classes and of half of them."""
-    scores, classes, number = [], [], REPORTED if way.method == "kmeans" else DEAR
+def _report(stage: RehearsalSet, taken: dict[bool, Way], seed: int) -> dict[bool, Expected | None]:
+    """What ways give on other hidings than they were chosen on, of all the known classes and of half of them: one where
+    images are of known classes too, one where none is. Both are tried on the same, which are placed, or trained, once.
+    """
+    scores, classes = dict[bool, list[float]](), dict[bool, list[int]]()
     for part in (1, 2):
-        for hiding in stage.hidings(f"report {part}", number, seed, mixed=mixed, part=part):
-            if way.method == "kmeans":
-                told, pile = stage.latents(hiding, way.shrink)
-            else:
-                told, pile = stage.trained(hiding, way.shrink, way.method, seed)
-            scores.append(stage.score(hiding, told, pile, way.reading, seed, mixed=mixed))
-            classes.append(hiding.hidden + (hiding.known if mixed else 0))
-    return expect(scores, classes)
+        for turn, hiding in enumerate(stage.hidings(f"report {part}", REPORTED, seed, part=part)):
+            latents = dict[tuple[float, str], tuple[Tensor, Tensor]]()
+            for mixed, way in taken.items():
+                if way.method != "kmeans" and turn >= DEAR:
+                    continue
+                if (key := (way.shrink, way.method)) not in latents:
+                    cheap = way.method == "kmeans"
+                    latents[key] = stage.latents(hiding, way.shrink) if cheap else stage.trained(hiding, *key, seed)
+                found = stage.score(hiding, *latents[key], way.reading, seed, mixed=mixed)
+                scores.setdefault(mixed, []).append(found)
+                classes.setdefault(mixed, []).append(hiding.hidden + (hiding.known if mixed else 0))
+    return {mixed: expect(scores.get(mixed, ()), classes.get(mixed, ())) for mixed in taken}
 
 
 def count_hidden(stage: RehearsalSet, seed: int) -> Iterator[Errors]:

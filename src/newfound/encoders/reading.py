@@ -80,10 +80,12 @@ def read_kmeans(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | 
     return read(latents, new, None if known is None else known.sums(), seed)
 
 
+KMEANS, SHIFT, DISCRIMINANT = "k-means", "mean-shift", "discriminant"
+
 READERS: dict[str, Callable[[Float[Tensor, "n dim"], int, KnownPoints | None, int], Clustering]] = {
-    "k-means": read_kmeans,
-    "mean-shift": read_shifted,
-    "discriminant": read_discriminant,
+    KMEANS: read_kmeans,
+    SHIFT: read_shifted,
+    DISCRIMINANT: read_discriminant,
 }
 """How clusters may be read off, by the names that people give it (`READINGS` of the settings)."""
 
@@ -91,8 +93,8 @@ READERS: dict[str, Callable[[Float[Tensor, "n dim"], int, KnownPoints | None, in
 def read_by(
     reading: str, latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int
 ) -> Clustering:
-    """Clusters as one of `READERS` finds them."""
-    return READERS[reading](latents, new, known, seed)
+    """Clusters as one of `READERS` finds them; by k-means where nobody chose one."""
+    return READERS.get(reading, read_kmeans)(latents, new, known, seed)
 
 
 def read_every(
@@ -101,4 +103,4 @@ def read_every(
     """Clusters as each of `READERS` finds them; what two have in common is done once."""
     shifted = read_shifted(latents, new, known, seed)
     along = read_discriminant(latents, new, known, seed, shifted)
-    return {"k-means": read_kmeans(latents, new, known, seed), "mean-shift": shifted, "discriminant": along}
+    return {KMEANS: read_kmeans(latents, new, known, seed), SHIFT: shifted, DISCRIMINANT: along}
