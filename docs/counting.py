@@ -288,8 +288,8 @@ def table_chances(found: pd.DataFrame) -> str:
     lines += [
         f"| mean | | {mean} | {right} | {all_new} |",
         "",
-        f"Newness above one half is right more often than to call every image new in {better[0]} of {len(newness)} sets, "
-        f"of later images in {better[1]} ({right_later} and {all_later} in the mean).",
+        f"Newness above one half is right more often than to call every image new in {better[0]} of {len(newness)} "
+        f"sets, of later images in {better[1]} ({right_later} and {all_later} in the mean).",
     ]
     return "\n".join(lines)
 

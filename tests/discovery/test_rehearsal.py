@@ -11,12 +11,13 @@ from torch import nn
 
 from newfound import discover, pretrain
 from newfound.data.decoding import Box
-from newfound.data.features import FeatureImages
+from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.data.listing import list_images
 from newfound.discovery import audition as auditions
 from newfound.discovery import discover as discovering
 from newfound.discovery import rehearsal
 from newfound.discovery.audition import audition_backbones, pick_some, relabel, rival_names
+from newfound.discovery.find import plan_training, state_problem
 from newfound.discovery.pages import page
 from newfound.discovery.rehearsal import (
     RehearsalSet,
@@ -33,8 +34,9 @@ from newfound.encoders.choose import choose_encoder, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
 from newfound.encoders.reading import read_by
-from newfound.encoders.statistics import fit_statistics
+from newfound.encoders.statistics import add_head, fit_statistics
 from newfound.errors import InputError
+from newfound.functional.axes import Axes, power_normalised
 from newfound.functional.counting import Errors, Sweep, sweep
 from newfound.functional.metrics import gcd_accuracy
 from newfound.functional.rehearsal import (
@@ -48,10 +50,14 @@ from newfound.functional.rehearsal import (
     read_description,
     thin,
 )
-from newfound.networks.adapter import Adapter
-from newfound.networks.model import Model
+from newfound.methods import parse
+from newfound.networks.adapter import Adapter, adapter_along
+from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, load_pretrained
 from newfound.networks.resnet import OWN
+from newfound.training.loop import Learner
+from newfound.training.train import train
+from newfound.types import seeded
 from tests.data.pictures import picture, save, write_doodles
 from tests.encoders.features import embedded
 
@@ -133,6 +139,29 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
     few = thin(hiding, 9, 0, "taught")
     assert taught == [[*few.labels.tolist(), *[-1] * len(few.pile)]]
     assert stage.score(hiding, told, pile, KMEANS, 0) > 0.5
+
+
+def test_what_is_trained_along_the_axes_is_what_an_adapter_of_features_learns(encoder):
+    images = embedded("along", range(6), strong=0.8)
+    stage = RehearsalSet.of(images, encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    found, rows = stage.place(hiding, 3.0), torch.cat([hiding.labelled, hiding.pile])
+    whole = Axes(stage.main.centre + stage.main.matrix @ found.centre, stage.main.matrix @ found.matrix)
+    adapter, x = adapter_along(whole, 0), power_normalised(images.features())[hiding.labelled]
+    statistics = Statistics.of(x, hiding.labels, hiding.known)
+    model = add_head(Model(adapter, 64, 3, tuple(map(str, range(hiding.known)))), adapter, statistics)
+    labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
+    data = FeatureDataset(images.records, labels, images.places[rows])
+    problem = state_problem(model, hiding.hidden, True, len(data), mixed=True)
+    with seeded(0, "method"):
+        method = parse(TRAINED.method).build(problem, model)
+    training = plan_training(Run(method=TRAINED.method), images)
+    after = train(Learner(adapter, method, training.trains), data, training, 0, device="cpu").after
+    told, pile = stage.trained(hiding, 3.0, TRAINED.method, 0)
+    torch.testing.assert_close(told, after.labelled, atol=1e-3, rtol=0)
+    torch.testing.assert_close(pile, after.unlabelled, atol=1e-3, rtol=0)
+    before = torch.cat(stage.latents(hiding, 3.0))
+    assert (torch.cat([told, pile]) - before).norm(dim=1).mean() > 0.1  # it did learn
 
 
 def test_an_expectation_that_takes_training_takes_few_hidings_and_each_is_trained_on_once(encoder, monkeypatch):

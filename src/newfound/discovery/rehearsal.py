@@ -26,7 +26,7 @@ from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.known import KnownPoints
 from newfound.encoders.reading import read_by
 from newfound.encoders.statistics import add_head
-from newfound.functional.axes import FEW, SHRINK, Axes, axes, main_axes, moments, power_normalised
+from newfound.functional.axes import FEW, SHRINK, Axes, axes, main_axes, moments, power_normalised, squared
 from newfound.functional.counting import Errors, sweep
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
@@ -46,7 +46,7 @@ from newfound.functional.rehearsal import (
     thin,
 )
 from newfound.networks.adapter import adapter_along
-from newfound.networks.model import Model, Pretrained, Statistics
+from newfound.networks.model import Model, Statistics
 from newfound.training.loop import Learner, survey
 from newfound.training.train import train
 from newfound.types import generator, seeded
@@ -124,30 +124,37 @@ class RehearsalSet:
     def trained(
         self, hiding: Hiding, shrink: float, method: str, seed: int
     ) -> tuple[Float[Tensor, "m dim"], Float[Tensor, "n dim"]]:
-        """The same once a method has been trained, as `find` does it."""
-        found = self.place(hiding, shrink)
-        whole = Axes(self.main.centre + self.main.matrix @ found.centre, self.main.matrix @ found.matrix)
-        adapter = adapter_along(whole, seed)
-        x = power_normalised(self.images.records[self.images.places[hiding.labelled], 0].float())
-        statistics = Statistics.of(x, hiding.labels, hiding.known)
-        names = tuple(map(str, range(hiding.known)))
-        bare = Model(adapter, self.encoder.size, 3, names, pretrained=Pretrained(self.encoder.backbone, statistics))
-        model = add_head(bare, adapter, statistics)
-        taught = self._data(thin(hiding, TAUGHT, seed, "taught"))
+        """The same once a method has been trained, as `find` does it.
+
+        The axes of an adapter never move. So features are brought to them once, and what learns begins there.
+        """
+        found, names = self.place(hiding, shrink), tuple(map(str, range(hiding.known)))
+        few = found.matrix.shape[1]
+        adapter = adapter_along(Axes(torch.zeros(few), torch.eye(few)), seed)
+        told = (self.x[hiding.labelled] - found.centre) @ found.matrix
+        statistics = Statistics.of(told.float(), hiding.labels, hiding.known)
+        model = add_head(Model(adapter, self.encoder.size, 3, names), adapter, statistics)
+        some = thin(hiding, TAUGHT, seed, "taught")
+        taught = _join(some, self._turn(self._views(torch.cat([some.labelled, some.pile])), found))
         problem = state_problem(model, hiding.hidden, True, len(taught), mixed=True)
         with seeded(seed, "method"):
             built = methods.parse(method).build(problem, model)
         training = plan_training(Run(method=method), self.images)
         learner = Learner(adapter, built, training.trains)
         train(learner, taught, training, seed, device=self.encoder.device)
-        after = survey(adapter, self._data(hiding))
+        plain = self.x[torch.cat([hiding.labelled, hiding.pile]), None]
+        after = survey(adapter, _join(hiding, self._turn(plain, found)))
         return after.labelled, after.unlabelled
 
-    def _data(self, hiding: Hiding) -> FeatureDataset:
-        """The images of a hiding, as they are trained on."""
-        rows = torch.cat([hiding.labelled, hiding.pile])
-        labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
-        return FeatureDataset(self.images.records, labels, self.images.places[rows])
+    def _views(self, rows: Int[Tensor, " some"]) -> Float[Tensor, "some views main"]:
+        """All that is kept of some images, along the main directions."""
+        records = power_normalised(self.images.records[self.images.places[rows]].float().flatten(0, 1))
+        return ((records.double() - self.main.centre) @ self.main.matrix).unflatten(0, (len(rows), -1))
+
+    @staticmethod
+    def _turn(x: Float[Tensor, "some views main"], along: Axes) -> Float[Tensor, "some views few"]:
+        """What an adapter that looks along no axes of its own takes for unit latents along these."""
+        return squared(F.normalize((x - along.centre) @ along.matrix, dim=2).float())
 
     @staticmethod
     def score(
@@ -169,6 +176,12 @@ class RehearsalSet:
         counts = torch.bincount(hiding.labels, minlength=hiding.known)
         known = KnownPoints(F.normalize(told, dim=1), hiding.labels, counts)
         return gcd_accuracy(truth, read_by(reading, z, hiding.hidden, known, seed).assignment, hiding.known).all
+
+
+def _join(hiding: Hiding, records: Float[Tensor, "n views few"]) -> FeatureDataset:
+    """The images of a hiding, as they are trained on: labelled ones, then the pile."""
+    labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
+    return FeatureDataset(records, labels, torch.arange(len(labels)))
 
 
 def default_way(encoder: Encoder) -> Way:

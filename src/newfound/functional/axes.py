@@ -46,6 +46,11 @@ def power_normalised(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return F.normalize(x.sign() * x.abs().sqrt(), dim=1)
 
 
+def squared(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    """What power normalisation takes back to x, where x has unit length: for what needs none any more."""
+    return x * x.abs()
+
+
 class Moments(NamedTuple):
     """All that axes need of features: how many, their mean, and Σ (x − mean)(x − mean)ᵀ in double precision."""
 
