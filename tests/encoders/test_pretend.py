@@ -80,11 +80,10 @@ def test_scores_are_those_of_clusters_that_are_read_as_a_run_reads_them(reading)
 
 
 def test_each_reading_has_its_own_lines():
-    images = embedded("known", range(8), each=20, strong=0.5)
-    calibration = fit_calibration(power_normalised(images.features()), images.listing.labels)
+    x, _, labels = fog(0.4)
+    calibration = fit_calibration(x, labels)
     lines = [told.right for told in (calibration, *calibration.readings.values())]
     assert len({*lines}) == len(READERS)
-    assert calibration.outlier is not None
     assert all(told.outlier is None for told in calibration.readings.values())  # it is the same in all
 
 

@@ -1,5 +1,6 @@
 """Distances become scores, and scores chances."""
 
+import copy
 import json
 import math
 
@@ -311,6 +312,7 @@ def test_each_reading_has_its_own_meaning_and_one_that_nobody_measured_that_of_k
     for reading in ("k-means", "mean-shift", "auto"):
         assert told.resolve(estimated=False, reading=reading) == FITTED._replace(outlier=line)
     assert Calibration.of(json.loads(json.dumps(told.asdict()))) == told
+    assert copy.deepcopy(told) == told  # a run has a model of its own
 
 
 def test_what_fits_no_class_is_told_by_the_fitted_line_alone():

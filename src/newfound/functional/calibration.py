@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +33,7 @@ class Calibration(NamedTuple):
     new: Logistic
     outlier: Logistic | None = None  # None: nobody measured it, and no image is called so
     counted: Logistic | None = None  # that it is right, where the number of classes is an estimate; None: as if given
-    readings: Mapping[str, "Calibration"] = MappingProxyType({})  # where clusters are read otherwise than by k-means
+    readings: Mapping[str, "Calibration"] = {}  # where clusters are read otherwise than by k-means
 
     def asdict(self) -> dict[str, Any]:
         """As a file has it, without what was not measured."""
