@@ -76,11 +76,11 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
         for share in (1.0, *MISCOUNTED):
             for reading, told in outcomes(u, y.where(taught, -1), y, seed + turn, share).items():
                 (scores if share == 1 else miscounted).setdefault(reading, []).append(told)
-    found = {reading: calibrate(some, miscounted[reading]) for reading, some in scores.items()}
-    plain = found.pop(KMEANS, None)
+    lines = {reading: calibrate(some, miscounted[reading]) for reading, some in scores.items()}
+    plain = lines.pop(KMEANS, None)
     if plain is None:
         return None
-    others = {reading: told for reading, told in found.items() if told is not None}
+    others = {reading: line for reading, line in lines.items() if line is not None}
     return plain._replace(outlier=calibrate_outliers(hide(x, rest, labels, shrink, seed)), readings=others)
 
 
