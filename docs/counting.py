@@ -265,7 +265,7 @@ def table_chances(found: pd.DataFrame) -> str:
         "| set | accuracy | confidence | of later images | newness | of later images | above ½ right | all new |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    means = []
+    means, newness = [], []
     for name, own in found.dropna(subset="pile").groupby("set", sort=False):
         parts = {part: pd.DataFrame([*own[part]]) for part in ("pile", "later")}
         errors = [
@@ -275,12 +275,23 @@ def table_chances(found: pd.DataFrame) -> str:
         ]
         means.append(errors)
         pile = parts["pile"]
-        shares = [pile[column].sum() / pile["images"].sum() for column in ("newness right", "new")]
+        newness.append(
+            [some[of].sum() / some["images"].sum() for some in parts.values() for of in ("newness right", "new")]
+        )
+        shares = newness[-1][:2]
         cells = [f"{100 * (pile['accuracy'] * pile['images']).sum() / pile['images'].sum():.0f} %"]
         cells += [f"{error:.3f}" for error in errors] + [f"{100 * share:.0f} %" for share in shares]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     mean = " | ".join(f"{error:.3f}" for error in np.mean(means, 0))
-    return "\n".join([*lines, f"| mean | | {mean} | | |"])
+    right, all_new, right_later, all_later = (f"{100 * share:.0f} %" for share in np.mean(newness, 0))
+    better = [sum(own[first] > own[first + 1] for own in newness) for first in (0, 2)]
+    lines += [
+        f"| mean | | {mean} | {right} | {all_new} |",
+        "",
+        f"Newness above one half is right more often than to call every image new in {better[0]} of {len(newness)} "
+        f"sets, of later images in {better[1]} ({right_later} and {all_later} in the mean).",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from newfound.data.splits import split_by_class
 from newfound.demo import STAGE
 from newfound.discovery.facts import versions
 from newfound.discovery.find import find
-from newfound.discovery.reading import read
 from newfound.discovery.settings import Run
+from newfound.encoders.reading import read
 from newfound.functional import metrics
 from newfound.functional.geometry import whitening
 from newfound.methods import METHODS, parse

@@ -24,7 +24,7 @@ from newfound.data.features import FeatureDataset
 from newfound.discovery.settings import DEVICES
 from newfound.encoders.statistics import add_head
 from newfound.errors import InputError, check_word
-from newfound.functional.axes import FEW, Axes, axes, moments
+from newfound.functional.axes import FEW, Axes, axes, moments, squared
 from newfound.functional.cluster import semi_supervised_kmeans
 from newfound.functional.geometry import covariance, means, nearest
 from newfound.functional.rows import gathered, named, numbered, scales, standardised
@@ -367,11 +367,6 @@ def ordered(assignment: Int[Tensor, " n"], known: int, novel: int) -> Int[Tensor
 def canonical(X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """An order of rows that depends neither on how they came nor on units: by label, then feature by feature."""
     return np.lexsort((*np.ascontiguousarray(X.T)[::-1], labels))
-
-
-def squared(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """What the adapter's power normalisation takes back to x: standardised features need none."""
-    return x * x.abs()
 
 
 def beginning(rows: Float[Tensor, "n inputs"], labels: Int[Tensor, " n"], room: int, seed: int) -> Model:

@@ -15,13 +15,13 @@ from newfound.discovery.find import find
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.howmany import how_many
 from newfound.discovery.judging import calibrate, choose_threshold, illustrate, pick_references
-from newfound.discovery.settings import Run
+from newfound.discovery.settings import READINGS, Run
 from newfound.discovery.tables import judge, tabulate_assignments
 from newfound.encoders import embed, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
-from newfound.functional.calibration import Logistic, carry_on
+from newfound.functional.calibration import Calibration, Logistic, carry_on
 from newfound.functional.counting import Count
 from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model, Statistics
@@ -360,3 +360,13 @@ def test_a_run_whose_classes_were_counted_is_judged_as_one(task):
     there, encoder = len(given.clusters.centres), encoder_of(model)
     assert given.calibration == calibrate(model, encoder, there)
     assert counted.calibration == calibrate(model, encoder, there, estimated=True) != given.calibration
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_run_is_judged_as_clusters_are_that_are_read_as_its_own(task, reading):
+    _, pile, model = task
+    lines = {by: Calibration(Logistic(1.0 + place, 0.1), Logistic(2.0, 0.3)) for place, by in enumerate(READINGS)}
+    model = replace(model, calibration=lines["k-means"]._replace(readings=lines))
+    run = Run(method="kmeans", device="cpu", read_by=reading)
+    found, alone = find(model, pile, 4, run=run), replace(model, calibration=lines[reading])
+    assert found.calibration == calibrate(alone, encoder_of(model), len(found.clusters.centres))

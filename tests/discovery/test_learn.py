@@ -22,9 +22,9 @@ from newfound.discovery.edits import classes
 from newfound.discovery.find import number_clusters
 from newfound.discovery.found import Clusters
 from newfound.discovery.learn import find_doubtful, group_known, learn, looked_at, plan_learning
-from newfound.discovery.reading import read
 from newfound.discovery.settings import Run, StageOne
 from newfound.encoders.pixels import READING_SHRINK
+from newfound.encoders.reading import read
 from newfound.errors import InputError
 from newfound.functional.geometry import whitening
 from newfound.networks.adapter import Adapter

@@ -11,12 +11,13 @@ from torch import nn
 
 from newfound import discover, pretrain
 from newfound.data.decoding import Box
-from newfound.data.features import FeatureImages
+from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.data.listing import list_images
 from newfound.discovery import audition as auditions
 from newfound.discovery import discover as discovering
 from newfound.discovery import rehearsal
 from newfound.discovery.audition import audition_backbones, pick_some, relabel, rival_names
+from newfound.discovery.find import plan_training, state_problem
 from newfound.discovery.pages import page
 from newfound.discovery.rehearsal import (
     RehearsalSet,
@@ -33,14 +34,31 @@ from newfound.discovery.settings import DISCRIMINANT, KMEANS, MIDDLE, NO, SHIFT,
 from newfound.encoders.choose import choose_encoder, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.pixels import PixelEncoder
-from newfound.encoders.statistics import fit_statistics
+from newfound.encoders.reading import read_by
+from newfound.encoders.statistics import add_head, fit_statistics
 from newfound.errors import InputError
+from newfound.functional.axes import Axes, power_normalised
 from newfound.functional.counting import Errors, Sweep, sweep
-from newfound.functional.rehearsal import Expected, Hiding, Rehearsal, Trial, Way, choose, tabulate, thin
-from newfound.networks.adapter import Adapter
-from newfound.networks.model import Model
+from newfound.functional.metrics import gcd_accuracy
+from newfound.functional.rehearsal import (
+    Expected,
+    Hiding,
+    Rehearsal,
+    Trial,
+    Way,
+    choose,
+    expect,
+    tabulate,
+    thin,
+)
+from newfound.methods import parse
+from newfound.networks.adapter import Adapter, adapter_along
+from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import LITE, LITES, PretrainedBackbone, load_pretrained
 from newfound.networks.resnet import OWN
+from newfound.training.loop import Learner
+from newfound.training.train import train
+from newfound.types import seeded
 from tests.data.pictures import picture, save, write_doodles
 from tests.encoders.features import embedded
 
@@ -124,7 +142,30 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
     assert stage.score(hiding, told, pile, KMEANS, 0) > 0.5
 
 
-def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypatch):
+def test_what_is_trained_along_the_axes_is_what_an_adapter_of_features_learns(encoder):
+    images = embedded("along", range(6), strong=0.8)
+    stage = RehearsalSet.of(images, encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    found, rows = stage.place(hiding, 3.0), torch.cat([hiding.labelled, hiding.pile])
+    whole = Axes(stage.main.centre + stage.main.matrix @ found.centre, stage.main.matrix @ found.matrix)
+    adapter, x = adapter_along(whole, 0), power_normalised(images.features())[hiding.labelled]
+    statistics = Statistics.of(x, hiding.labels, hiding.known)
+    model = add_head(Model(adapter, 64, 3, tuple(map(str, range(hiding.known)))), adapter, statistics)
+    labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
+    data = FeatureDataset(images.records, labels, images.places[rows])
+    problem = state_problem(model, hiding.hidden, True, len(data), mixed=True)
+    with seeded(0, "method"):
+        method = parse(TRAINED.method).build(problem, model)
+    training = plan_training(Run(method=TRAINED.method), images)
+    after = train(Learner(adapter, method, training.trains), data, training, 0, device="cpu").after
+    told, pile = stage.trained(hiding, 3.0, TRAINED.method, 0)
+    torch.testing.assert_close(told, after.labelled, atol=1e-3, rtol=0)
+    torch.testing.assert_close(pile, after.unlabelled, atol=1e-3, rtol=0)
+    before = torch.cat(stage.latents(hiding, 3.0))
+    assert (torch.cat([told, pile]) - before).norm(dim=1).mean() > 0.1  # it did learn
+
+
+def test_an_expectation_that_takes_training_takes_few_hidings_and_each_is_trained_on_once(encoder, monkeypatch):
     stage, seen = RehearsalSet.of(embedded("dear", range(8)), encoder), []
 
     def watch(hiding, *rest):
@@ -133,10 +174,37 @@ def test_an_expectation_that_takes_training_takes_few_hidings(encoder, monkeypat
 
     monkeypatch.setattr(RehearsalSet, "trained", lambda self, *rest: watch(*rest))
     monkeypatch.setattr(rehearsal, "DEAR", 2)
-    found = rehearsal._report(stage, Way(LITE, 3.0, encoder.default_method, KMEANS), 0, mixed=True)
+    dear = Way(LITE, 3.0, encoder.default_method, KMEANS)
+    found = rehearsal._report(stage, {True: dear, False: dear._replace(reading=DISCRIMINANT)}, 0)
     wanted = [stage.hidings(f"report {part}", 2, 0, part=part) for part in (1, 2)]
     assert seen == [hiding.pile.tolist() for some in wanted for hiding in some]
-    assert found is not None
+    assert None not in found.values()
+
+
+def test_what_is_reported_is_what_each_way_scores_with_known_classes_and_without(encoder, monkeypatch):
+    stage = RehearsalSet.of(embedded("reported", range(8), strong=0.6), encoder)
+    monkeypatch.setattr(rehearsal, "REPORTED", 3)
+    taken = {True: PLAIN, False: SHIFTED._replace(shrink=1.0)}
+    for mixed, way in taken.items():
+        scores, classes = [], []
+        for part in (1, 2):
+            for hiding in stage.hidings(f"report {part}", 3, 0, part=part):
+                told, pile = stage.latents(hiding, way.shrink)
+                scores.append(stage.score(hiding, told, pile, way.reading, 0, mixed=mixed))
+                classes.append(hiding.hidden + hiding.known * mixed)
+        assert rehearsal._report(stage, taken, 0)[mixed] == expect(scores, classes)
+
+
+def test_where_no_image_is_of_a_known_class_hidden_ones_are_scored_among_themselves(encoder):
+    stage = RehearsalSet.of(embedded("among", range(8), strong=0.6), encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    told, pile = stage.latents(hiding, 3.0)
+    new = hiding.truth >= hiding.known
+    alone = stage.score(hiding, told, pile, KMEANS, 0, mixed=False)
+    found = read_by(KMEANS, pile[new], hiding.hidden, None, 0)
+    assert alone == gcd_accuracy(hiding.truth[new], found.assignment, 0).all
+    elsewhere = pile.masked_fill(~new[:, None], 9.0)
+    assert stage.score(hiding, 0 * told, elsewhere, KMEANS, 0, mixed=False) == alone
 
 
 def test_expectations_come_from_other_hidings_than_the_choice(encoder, quick):
@@ -328,6 +396,17 @@ def test_a_model_from_before_classes_were_counted_counts_as_it_did(place, quick,
     old = discover(**asked).found.count
     assert (new.criterion, old.criterion) == ("rehearsed", "pairs")
     assert old.classes == old.estimates["pairs"]
+
+
+def test_who_wants_no_rehearsal_has_nothing_decided_by_that_of_a_model(place, quick, tmp_path):
+    pretrain(place / "known", output=tmp_path / "model", stage=STAGE)
+    asked = {"model": tmp_path / "model", "unlabelled": place / "new", "run": Run(method="kmeans", device="cpu")}
+    with_it, without = (discover(stage=StageOne(rehearse=how), **asked) for how in (YES, NO))
+    assert (with_it.found.count.criterion, without.found.count.criterion) == ("rehearsed", "pairs")
+    assert "rehearsal" not in without.facts
+    assert "expected accuracy" not in without.facts
+    assert without.found.run.read_by == "auto"
+    assert without.found.model.rehearsal == with_it.found.model.rehearsal  # it stays for whoever asks later
 
 
 def test_the_truth_of_unlabelled_images_has_no_part_in_it(place, quick, tmp_path):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from newfound.discovery import settings
-from newfound.discovery.reading import read_by
 from newfound.discovery.rereading import Present, find_astray, hold, reread, reread_by
 from newfound.encoders.known import KnownPoints
+from newfound.encoders.reading import read_by
 from newfound.functional.geometry import means
 from newfound.types import generator
 from tests.functional.test_discriminant import stretched

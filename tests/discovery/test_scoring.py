@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from newfound.discovery.find import find
-from newfound.discovery.reading import read
 from newfound.discovery.scoring import score_discovery, score_features, table_rows
 from newfound.discovery.settings import Run
+from newfound.encoders.reading import read
 from newfound.functional.metrics import accuracy, scores
 from newfound.types import generator
 from tests.discovery.test_find import UNLABELLED, make_model

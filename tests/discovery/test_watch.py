@@ -20,11 +20,11 @@ from newfound.data.listing import Listing
 from newfound.discovery import classifier, result, watch
 from newfound.discovery.found import Clusters
 from newfound.discovery.learn import find_doubtful
-from newfound.discovery.reading import read
 from newfound.discovery.settings import StageOne
 from newfound.discovery.watch import GROWN, LEAST, due, pool, settled
 from newfound.discovery.watched import Stamp, State, end_of_lines, read_state
 from newfound.encoders.known import weigh
+from newfound.encoders.reading import read
 from newfound.errors import InputError
 from newfound.networks.adapter import Adapter
 from newfound.networks.model import Model

@@ -1,9 +1,12 @@
 """What distances mean, learnt by pretending that known classes are new."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from newfound.encoders.known import KnownPoints
 from newfound.encoders.pretend import (
     Hidden,
     Scores,
@@ -11,10 +14,12 @@ from newfound.encoders.pretend import (
     calibrate_outliers,
     fit_calibration,
     hide,
-    outcome,
+    outcomes,
 )
+from newfound.encoders.reading import READERS, read_by
 from newfound.functional.axes import FEW, axes, moments, power_normalised
 from newfound.functional.calibration import FAR_OUT, Logistic, probability
+from newfound.functional.metrics import accuracy
 from newfound.types import generator
 from tests.encoders.features import embedded
 
@@ -23,7 +28,7 @@ def test_pretending_equals_the_loop_along_all_directions_of_the_features():
     random, labels = generator("faint"), torch.arange(90) % 6
     kinds = torch.rand(6, 300, generator=random)
     x = power_normalised(torch.rand(90, 300, generator=random) + 0.25 * kinds[labels])
-    scores, miscounted = [], []
+    scores, miscounted = {reading: [] for reading in READERS}, {reading: [] for reading in READERS}
     for turn in range(4):
         random = generator(0, "pretend", turn)
         rows = torch.randperm(90, generator=random)
@@ -36,24 +41,61 @@ def test_pretending_equals_the_loop_along_all_directions_of_the_features():
                 rest += torch.outer(row, row)
         found = axes(moments(seen), FEW, rest / (int(taught.sum()) - 3))
         u = F.normalize((seen - found.centre) @ found.matrix, dim=1).float()
-        scores.append(outcome(u, y.where(taught, -1), y, random))
-        miscounted += [outcome(u, y.where(taught, -1), y, random, share) for share in (0.8, 1.25)]
-    expected, calibration = calibrate(scores), fit_calibration(x, labels)
-    assert calibration.right == pytest.approx(expected.right, rel=1e-3)
-    assert calibration.new == pytest.approx(expected.new, rel=1e-3)
-    assert calibration.counted == pytest.approx(calibrate(scores + miscounted).right, rel=1e-3)
+        for reading in READERS:
+            some = [outcomes(u, y.where(taught, -1), y, turn, share)[reading] for share in (1.0, 0.8, 1.25)]
+            scores[reading].append(some[0])
+            miscounted[reading] += some[1:]
+    calibration = fit_calibration(x, labels)
+    assert set(calibration.readings) == {*READERS} - {"k-means"}
+    for reading, told in {"k-means": calibration, **calibration.readings}.items():
+        expected = calibrate(scores[reading])
+        assert told.right == pytest.approx(expected.right, rel=1e-3)
+        assert told.new == pytest.approx(expected.new, rel=1e-3)
+        assert told.counted == pytest.approx(calibrate(scores[reading] + miscounted[reading]).right, rel=1e-3)
+
+
+def fog(wide=1.0):
+    """Eight classes that overlap, half of them labelled by half of their images."""
+    y = torch.arange(240) // 30
+    u = F.normalize(torch.eye(8)[y] + wide * torch.randn(240, 8, generator=generator("fog")), dim=1)
+    return u, y.masked_fill((y > 3) | (torch.arange(len(y)) % 2 == 0), -1), y
+
+
+@pytest.mark.parametrize("reading", READERS)
+def test_scores_are_those_of_clusters_that_are_read_as_a_run_reads_them(reading):
+    u, labels, y = fog(0.4)
+    taught = labels >= 0
+    counts = torch.bincount(labels[taught])
+    told = outcomes(u, labels, y, 5)[reading]
+    found = read_by(reading, u[~taught], 4, KnownPoints(u[taught], labels[taught], counts), 5)
+    sizes = torch.bincount(found.assignment, minlength=8) + torch.cat([counts, torch.zeros(4, dtype=torch.long)])
+    for row, (z, own) in enumerate(zip(u[~taught], found.assignment.tolist(), strict=True)):
+        away = (z - found.centres).norm(dim=1)
+        away[own] *= sizes[own] / (sizes[own] - 1)
+        other = torch.cat([away[:own], away[own + 1 :]]).min()
+        assert told.log_margin[row] == pytest.approx(math.log(other / away[own]), abs=1e-4)
+        assert told.novelty_score[row] == pytest.approx(math.log(away[:4].min() / away[4:].min()), abs=1e-4)
+    assert told.right.double().mean() == pytest.approx(accuracy(y[~taught], found.assignment))
+    assert torch.equal(told.new, y[~taught] > 3)
+
+
+def test_each_reading_has_its_own_lines():
+    x, _, labels = fog(0.4)
+    calibration = fit_calibration(x, labels)
+    lines = [told.right for told in (calibration, *calibration.readings.values())]
+    assert len({*lines}) == len(READERS)
+    assert all(told.outlier is None for told in calibration.readings.values())  # it is the same in all
 
 
 def test_an_image_is_right_less_often_where_its_classes_are_read_as_too_few_or_too_many():
-    y = torch.arange(160) // 20
-    u = F.normalize(torch.eye(8)[y] + 0.1 * torch.randn(160, 8, generator=generator("miscounted")), dim=1)
-    labels = y.masked_fill((y > 3) | (torch.arange(len(y)) % 2 == 0), -1)
-    told = {share: outcome(u, labels, y, generator("read"), share) for share in (0.75, 1.0, 1.25)}
+    u, labels, y = fog(0.1)
+    told = {share: outcomes(u, labels, y, 0, share)["k-means"] for share in (0.75, 1.0, 1.25)}
     right = {share: scores.right.double().mean().item() for share, scores in told.items()}
     assert right[1.0] > 0.9
     assert max(right[0.75], right[1.25]) < right[1.0] - 0.05
     assert right[0.75] <= 0.75  # two of six groups are two classes each, and all of one of them are wrong
-    assert outcome(u, labels, y, generator("read"), 0.1).log_margin.isfinite().all()  # known ones, and one more
+    few = outcomes(u, labels, y, 0, 0.1)["k-means"]
+    assert few.log_margin.isfinite().all()  # known ones, and one more
 
 
 def test_scores_mean_something_also_where_all_was_right():

@@ -5,7 +5,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from newfound.functional.axes import axes, class_moments, coordinates, moments, power_normalised, together
+from newfound.functional.axes import axes, class_moments, coordinates, main_axes, moments, power_normalised, together
 from newfound.functional.geometry import whitening
 from newfound.types import generator
 
@@ -117,3 +117,22 @@ def test_what_lies_beside_axes_is_what_whitened_features_have_left(shrink):
     if within is None:
         assert coordinates(inside, found).beside.max() < 1e-2 * beside.max()
     assert coordinates(x[:0], found, within).along.shape == (0, 4)
+
+
+def test_main_axes_of_many_features_hold_nearly_all_that_the_principal_ones_do():
+    random = generator("wide")
+    wide = torch.arange(1, 301) ** -0.5  # how fast variance falls off among features of photographs
+    x = power_normalised((torch.randn(700, 300, generator=random) * wide) @ torch.randn(300, 300, generator=random))
+    found, exact = main_axes(x, 40, generator("begin")), axes(moments(x), 40)
+    held, most = (((x - some.centre) @ some.matrix).square().sum() for some in (found, exact))
+    assert 0.999 * most <= held <= most * (1 + 1e-9)
+    torch.testing.assert_close(found.matrix.T @ found.matrix, torch.eye(40).double(), atol=1e-6, rtol=0)
+    strengths = ((x - found.centre) @ found.matrix).square().sum(0)
+    assert (strengths.diff() < 1e-6).all()  # the widest first
+    assert torch.equal(main_axes(x, 40, generator("begin")).matrix, found.matrix)
+
+
+def test_main_axes_of_few_features_or_images_are_the_principal_ones():
+    for x in (features(60, 12).float(), features(12, 60).float()):
+        for mine, theirs in zip(main_axes(x, 6, generator("begin")), axes(moments(x), 6), strict=True):
+            assert torch.equal(mine, theirs)

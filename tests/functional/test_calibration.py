@@ -1,5 +1,7 @@
 """Distances become scores, and scores chances."""
 
+import copy
+import json
 import math
 
 import numpy as np
@@ -300,6 +302,17 @@ def test_where_classes_were_counted_being_right_means_what_it_did_among_miscount
     assert told.resolve(estimated=True) == FITTED._replace(right=counted)
     assert told.resolve(estimated=False) == FITTED.resolve(estimated=True) == FITTED
     assert Calibration.of(told.asdict()) == told
+
+
+def test_each_reading_has_its_own_meaning_and_one_that_nobody_measured_that_of_k_means():
+    line, other = Logistic(3.0, -8.0), Calibration(Logistic(1.0, 0.0), Logistic(2.0, 0.3), counted=Logistic(0.5, 0.0))
+    told = FITTED._replace(outlier=line, readings={"discriminant": other})
+    assert told.resolve(estimated=False, reading="discriminant") == other._replace(outlier=line, counted=None)
+    assert told.resolve(estimated=True, reading="discriminant").right == Logistic(0.5, 0.0)
+    for reading in ("k-means", "mean-shift", "auto"):
+        assert told.resolve(estimated=False, reading=reading) == FITTED._replace(outlier=line)
+    assert Calibration.of(json.loads(json.dumps(told.asdict()))) == told
+    assert copy.deepcopy(told) == told  # a run has a model of its own
 
 
 def test_what_fits_no_class_is_told_by_the_fitted_line_alone():

@@ -126,7 +126,16 @@ def test_a_folder_from_before_images_were_counted_tells_no_class(tmp_path):
     assert torch.equal(model.known.within_covariance, told["spread"])
 
 
-@pytest.mark.parametrize("calibration", [{"right": [1.0, 2.0]}, {"right": [1.0], "new": [1.0, 2.0]}, 7])
+LINES = {"right": [1.0, 2.0], "new": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        *({"right": [1.0, 2.0]}, {"right": [1.0], "new": [1.0, 2.0]}, 7),
+        *(LINES | {"readings": wrong} for wrong in ([LINES], {"k": {"right": [1.0, 2.0]}}, {"k": LINES | {"new": 1}})),
+    ],
+)
 def test_a_damaged_meaning_of_distances_is_refused(model, tmp_path, calibration):
     model.save_pretrained(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())

@@ -153,8 +153,8 @@ def _carry_out(
         rehearsal = rehearse_known(plan.encoder, labelled, auditioned, plan.stage, seed, progress)
         model = plan.encoder.fit_known(labelled, stage, seed, progress=progress, checkpoint=keep, resume=resume)
         model = replace(model, rehearsal=rehearsal)
-    run, encoder, expected = plan.run, plan.encoder, None
-    if model is not None and plan.stage.rehearse != NO:
+    run, encoder, expected, rehearsed = plan.run, plan.encoder, None, plan.stage.rehearse != NO
+    if model is not None and rehearsed:
         settled = settle(model, encoder, plan.asked, given=plan.model is not None)
         run, encoder = settled.run, encoder.whitened(settled.way.shrink)
         about, expected = replace(about, way=settled.way, rehearsal=settled.why), settled.expected
@@ -162,7 +162,8 @@ def _carry_out(
     number = plan.classes
     if number is None:
         log.info("Counting the classes.")
-        count = how_many(model, new, labelled, seed, plan.run.count_by, progress)
+        asked = model if rehearsed else replace(model, rehearsal=None)  # a model's own may not decide either
+        count = how_many(asked, new, labelled, seed, plan.run.count_by, progress)
         about, number = replace(about, count=count), count.classes - count.known
         log.info(f"Classes: {explain(count)}.")
     if expected is not None:

@@ -19,10 +19,10 @@ from newfound.discovery.found import Clusters, Found
 from newfound.discovery.judging import calibrate, judge_images, pick_references
 from newfound.discovery.outliers import measure_fit
 from newfound.discovery.plan import check_method, check_number
-from newfound.discovery.reading import read_by
 from newfound.discovery.settings import Run
 from newfound.encoders import Encoder, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
+from newfound.encoders.reading import read_by
 from newfound.errors import shorten
 from newfound.methods.base import Method, Recipe
 from newfound.networks.model import ENOUGH, Model
@@ -109,7 +109,9 @@ def _measure(
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
-    calibration = calibrate(model, encoder, len(clusters.centres), estimated=about.count is not None)
+    calibration = calibrate(
+        model, encoder, len(clusters.centres), estimated=about.count is not None, reading=run.read_by
+    )
     judged = judge_images(unlabelled, features, clusters, calibration, fit, run.unsure)
     return Found(
         unlabelled.listing,

@@ -11,7 +11,7 @@ from torch import Tensor
 from newfound.data.collection import Collection
 from newfound.data.duplicates import find_same
 from newfound.discovery.found import Clusters, Fit, fit_latents, reach_centres
-from newfound.discovery.reading import pick_examples
+from newfound.discovery.settings import KMEANS
 from newfound.encoders import Encoder
 from newfound.encoders.known import compare
 from newfound.functional.calibration import (
@@ -26,6 +26,7 @@ from newfound.functional.calibration import (
     withhold_names,
 )
 from newfound.functional.duplicates import group
+from newfound.functional.exemplars import pick_examples
 from newfound.functional.geometry import distances
 from newfound.networks.model import Model
 
@@ -73,11 +74,16 @@ def judge_images(
     return Judgement(confidence, outlier, threshold, duplicates, thumbnails)
 
 
-def calibrate(model: Model, encoder: Encoder, classes: int, *, estimated: bool = False) -> Calibration:
-    """What distances mean among so many classes: as the model's known ones say it, elsewhere as other images do."""
-    own = others = encoder.calibration.resolve(estimated=estimated)
+def calibrate(
+    model: Model, encoder: Encoder, classes: int, *, estimated: bool = False, reading: str = KMEANS
+) -> Calibration:
+    """What distances mean among so many classes that were read so: as the model's known ones say it, elsewhere as other
+    images do.
+    """
+    own = others = encoder.calibration.resolve(estimated=estimated, reading=reading)
     if model.calibration is not None:
-        own = carry_on(model.calibration.resolve(estimated=estimated), others, len(model.classes), classes)
+        told = model.calibration.resolve(estimated=estimated, reading=reading)
+        own = carry_on(told, others, len(model.classes), classes)
     return own if own.outlier is not None else own._replace(outlier=others.outlier)
 
 

@@ -20,11 +20,11 @@ from newfound.discovery.edits import Classes
 from newfound.discovery.folder import refuse, working
 from newfound.discovery.found import Found
 from newfound.discovery.plan import expand_home, path_of
-from newfound.discovery.reading import read
 from newfound.discovery.tables import tabulate_assignments
 from newfound.encoders import embed, encoder_of
 from newfound.encoders.base import Lesson
 from newfound.encoders.known import weigh
+from newfound.encoders.reading import read
 from newfound.errors import InputError, counted, shorten
 from newfound.functional.stability import stability
 from newfound.networks.model import ENOUGH, Model

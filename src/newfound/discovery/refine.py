@@ -258,7 +258,8 @@ def _calibrate(
     new ones begin, and none is called so.
     """
     encoder, labelled = lesson.encoder, lesson.labelled
-    calibration = calibrate(model, encoder, len(clusters.centres), estimated=lesson.found.count is not None)
+    estimated = lesson.found.count is not None
+    calibration = calibrate(model, encoder, len(clusters.centres), estimated=estimated, reading=lesson.run.read_by)
     if known != (model.recognisable if labelled is None else tuple(labelled.listing.classes)):
         return calibration._replace(outlier=None), None
     return calibration, measure_fit(encoder, model, lesson.unlabelled, labelled, clusters, len(known))

@@ -20,13 +20,13 @@ from newfound.data.collection import Collection
 from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.discovery.find import plan_training, state_problem
 from newfound.discovery.howmany import MOST
-from newfound.discovery.reading import read_by
 from newfound.discovery.settings import AUTO, DISCRIMINANT, KMEANS, NO, Run, StageOne
 from newfound.encoders import Encoder
 from newfound.encoders.features import FeatureEncoder, shrink_for_counting
 from newfound.encoders.known import KnownPoints
+from newfound.encoders.reading import read_by
 from newfound.encoders.statistics import add_head
-from newfound.functional.axes import FEW, SHRINK, Axes, axes, moments, power_normalised
+from newfound.functional.axes import FEW, SHRINK, Axes, axes, main_axes, moments, power_normalised, squared
 from newfound.functional.counting import Errors, sweep
 from newfound.functional.geometry import covariance, means
 from newfound.functional.metrics import gcd_accuracy
@@ -46,7 +46,7 @@ from newfound.functional.rehearsal import (
     thin,
 )
 from newfound.networks.adapter import adapter_along
-from newfound.networks.model import Model, Pretrained, Statistics
+from newfound.networks.model import Model, Statistics
 from newfound.training.loop import Learner, survey
 from newfound.training.train import train
 from newfound.types import generator, seeded
@@ -93,19 +93,19 @@ class RehearsalSet:
     def of(images: FeatureImages, encoder: FeatureEncoder) -> "RehearsalSet":
         """Those of labelled images."""
         x, labels = power_normalised(images.features()), images.listing.labels
-        some = torch.randperm(len(x), generator=generator("main directions"))[:SAMPLE]
-        main = axes(moments(x[some]), MAIN)
+        random = generator("main directions")
+        main = main_axes(x[torch.randperm(len(x), generator=random)[:SAMPLE]], MAIN, random)
         return RehearsalSet(images, labels, (x.double() - main.centre) @ main.matrix, main, encoder)
 
-    def hidings(self, purpose: str, number: int, seed: int, *, mixed: bool = True, part: int = 1) -> list[Hiding]:
+    def hidings(self, purpose: str, number: int, seed: int, *, part: int = 1) -> list[Hiding]:
         """So many, of all classes or of one in `part`; none where too few classes are known."""
-        return [*filter(None, (self._hide(part, mixed, seed, "rehearsal", purpose, turn) for turn in range(number)))]
+        return [*filter(None, (self._hide(part, seed, "rehearsal", purpose, turn) for turn in range(number)))]
 
-    def _hide(self, part: int, mixed: bool, *key: int | str) -> Hiding | None:
+    def _hide(self, part: int, *key: int | str) -> Hiding | None:
         classes = int(self.labels.max()) + 1
         some = torch.randperm(classes, generator=generator(*key, "part"))[: -(-classes // part)]
         rows = torch.isin(self.labels, some).nonzero()[:, 0]
-        found = hide(self.labels[rows].unique(return_inverse=True)[1], *key, mixed=mixed)
+        found = hide(self.labels[rows].unique(return_inverse=True)[1], *key)
         return found and found._replace(labelled=rows[found.labelled], pile=rows[found.pile])
 
     def place(self, hiding: Hiding, shrink: float) -> Axes:
@@ -124,30 +124,37 @@ class RehearsalSet:
     def trained(
         self, hiding: Hiding, shrink: float, method: str, seed: int
     ) -> tuple[Float[Tensor, "m dim"], Float[Tensor, "n dim"]]:
-        """The same once a method has been trained, as `find` does it."""
-        found = self.place(hiding, shrink)
-        whole = Axes(self.main.centre + self.main.matrix @ found.centre, self.main.matrix @ found.matrix)
-        adapter = adapter_along(whole, seed)
-        x = power_normalised(self.images.records[self.images.places[hiding.labelled], 0].float())
-        statistics = Statistics.of(x, hiding.labels, hiding.known)
-        names = tuple(map(str, range(hiding.known)))
-        bare = Model(adapter, self.encoder.size, 3, names, pretrained=Pretrained(self.encoder.backbone, statistics))
-        model = add_head(bare, adapter, statistics)
-        taught = self._data(thin(hiding, TAUGHT, seed, "taught"))
+        """The same once a method has been trained, as `find` does it.
+
+        The axes of an adapter never move. So features are brought to them once, and what learns begins there.
+        """
+        found, names = self.place(hiding, shrink), tuple(map(str, range(hiding.known)))
+        few = found.matrix.shape[1]
+        adapter = adapter_along(Axes(torch.zeros(few), torch.eye(few)), seed)
+        told = (self.x[hiding.labelled] - found.centre) @ found.matrix
+        statistics = Statistics.of(told.float(), hiding.labels, hiding.known)
+        model = add_head(Model(adapter, self.encoder.size, 3, names), adapter, statistics)
+        some = thin(hiding, TAUGHT, seed, "taught")
+        taught = _join(some, self._turn(self._views(torch.cat([some.labelled, some.pile])), found))
         problem = state_problem(model, hiding.hidden, True, len(taught), mixed=True)
         with seeded(seed, "method"):
             built = methods.parse(method).build(problem, model)
         training = plan_training(Run(method=method), self.images)
         learner = Learner(adapter, built, training.trains)
         train(learner, taught, training, seed, device=self.encoder.device)
-        after = survey(adapter, self._data(hiding))
+        plain = self.x[torch.cat([hiding.labelled, hiding.pile]), None]
+        after = survey(adapter, _join(hiding, self._turn(plain, found)))
         return after.labelled, after.unlabelled
 
-    def _data(self, hiding: Hiding) -> FeatureDataset:
-        """The images of a hiding, as they are trained on."""
-        rows = torch.cat([hiding.labelled, hiding.pile])
-        labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
-        return FeatureDataset(self.images.records, labels, self.images.places[rows])
+    def _views(self, rows: Int[Tensor, " some"]) -> Float[Tensor, "some views main"]:
+        """All that is kept of some images, along the main directions."""
+        records = power_normalised(self.images.records[self.images.places[rows]].float().flatten(0, 1))
+        return ((records.double() - self.main.centre) @ self.main.matrix).unflatten(0, (len(rows), -1))
+
+    @staticmethod
+    def _turn(x: Float[Tensor, "some views main"], along: Axes) -> Float[Tensor, "some views few"]:
+        """What an adapter that looks along no axes of its own takes for unit latents along these."""
+        return squared(F.normalize((x - along.centre) @ along.matrix, dim=2).float())
 
     @staticmethod
     def score(
@@ -159,13 +166,22 @@ class RehearsalSet:
         *,
         mixed: bool = True,
     ) -> float:
-        """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes."""
-        known = KnownPoints(
-            F.normalize(told, dim=1), hiding.labels, torch.bincount(hiding.labels, minlength=hiding.known)
-        )
-        z, held = F.normalize(pile, dim=1), known if mixed else None
-        found = read_by(reading, z, hiding.hidden, held, seed)
-        return gcd_accuracy(hiding.truth, found.assignment, hiding.known if mixed else 0).all
+        """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes; or on those
+        of hidden classes, where no image is of a known one (not `mixed`).
+        """
+        z, truth, new = F.normalize(pile, dim=1), hiding.truth, hiding.truth >= hiding.known
+        if not mixed:
+            found = read_by(reading, z[new], hiding.hidden, None, seed)
+            return gcd_accuracy(truth[new], found.assignment, 0).all
+        counts = torch.bincount(hiding.labels, minlength=hiding.known)
+        known = KnownPoints(F.normalize(told, dim=1), hiding.labels, counts)
+        return gcd_accuracy(truth, read_by(reading, z, hiding.hidden, known, seed).assignment, hiding.known).all
+
+
+def _join(hiding: Hiding, records: Float[Tensor, "n views few"]) -> FeatureDataset:
+    """The images of a hiding, as they are trained on: labelled ones, then the pile."""
+    labels = torch.cat([hiding.labels, torch.full((len(hiding.pile),), -1)])
+    return FeatureDataset(records, labels, torch.arange(len(labels)))
 
 
 def default_way(encoder: Encoder) -> Way:
@@ -196,25 +212,22 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
         return Rehearsal(known, 0, why=too_few(known))
     scores, apart, lots = dict[Way, list[float]](), dict[Way, list[float]](), list[float]()
     for turn, hiding in enumerate(hidings):
-        new = hiding.truth >= hiding.known
-        alone = hiding._replace(truth=hiding.truth[new])
         for way, told, pile in _try(stage, hiding, default_way(encoder), dear=turn < DEAR, seed=seed):
             scores.setdefault(way, []).append(stage.score(hiding, told, pile, way.reading, seed))
-            apart.setdefault(way, []).append(stage.score(alone, told, pile[new], way.reading, seed, mixed=False))
+            apart.setdefault(way, []).append(stage.score(hiding, told, pile, way.reading, seed, mixed=False))
             if way == plain_way(encoder.name):
-                drawn = torch.randperm(len(alone.truth), generator=generator(seed, "lots", turn))
-                lots.append(stage.score(alone, told, pile[new][drawn], KMEANS, seed, mixed=False))
+                new = (hiding.truth >= hiding.known).nonzero()[:, 0]
+                drawn = new[torch.randperm(len(new), generator=generator(seed, "lots", turn))]
+                lots.append(stage.score(hiding, told, pile.index_copy(0, new, pile[drawn]), KMEANS, seed, mixed=False))
         progress("rehearse", len(hidings), {"epoch": float(turn + 1)})
     trials, others = (tuple(Trial(way, tuple(theirs)) for way, theirs in some.items()) for some in (scores, apart))
     if tell_nothing(others, Trial(plain_way("lots"), tuple(lots))):
         why = f"{encoder.name} tells hidden known classes apart no better than drawing lots would"
         return Rehearsal(known, hidings[0].hidden, why=why)
     found = Rehearsal(known, hidings[0].hidden, trials=trials, apart=others)
-    mixed, unmixed = (
-        _report(stage, choose(found.tried(mixed=kind), preferred_way(encoder.name)), seed, mixed=kind)
-        for kind in (True, False)
-    )
-    return found._replace(mixed=mixed, alone=unmixed, counting=tuple(count_hidden(stage, seed)))
+    taken = {kind: choose(found.tried(mixed=kind), preferred_way(encoder.name)) for kind in (True, False)}
+    reported = _report(stage, taken, seed)
+    return found._replace(mixed=reported[True], alone=reported[False], counting=tuple(count_hidden(stage, seed)))
 
 
 def _try(
@@ -231,18 +244,24 @@ def _try(
             yield Way(default.backbone, SHRINK, default.method, reading), told, pile
 
 
-def _report(stage: RehearsalSet, way: Way, seed: int, *, mixed: bool) -> Expected | None:
-    """What a way gives on other hidings than it was chosen on, of all the known classes and of half of them."""
-    scores, classes, number = [], [], REPORTED if way.method == "kmeans" else DEAR
+def _report(stage: RehearsalSet, taken: dict[bool, Way], seed: int) -> dict[bool, Expected | None]:
+    """What ways give on other hidings than they were chosen on, of all the known classes and of half of them: one where
+    images are of known classes too, one where none is. Both are tried on the same, which are placed, or trained, once.
+    """
+    scores, classes = dict[bool, list[float]](), dict[bool, list[int]]()
     for part in (1, 2):
-        for hiding in stage.hidings(f"report {part}", number, seed, mixed=mixed, part=part):
-            if way.method == "kmeans":
-                told, pile = stage.latents(hiding, way.shrink)
-            else:
-                told, pile = stage.trained(hiding, way.shrink, way.method, seed)
-            scores.append(stage.score(hiding, told, pile, way.reading, seed, mixed=mixed))
-            classes.append(hiding.hidden + (hiding.known if mixed else 0))
-    return expect(scores, classes)
+        for turn, hiding in enumerate(stage.hidings(f"report {part}", REPORTED, seed, part=part)):
+            latents = dict[tuple[float, str], tuple[Tensor, Tensor]]()
+            for mixed, way in taken.items():
+                if way.method != "kmeans" and turn >= DEAR:
+                    continue
+                if (key := (way.shrink, way.method)) not in latents:
+                    cheap = way.method == "kmeans"
+                    latents[key] = stage.latents(hiding, way.shrink) if cheap else stage.trained(hiding, *key, seed)
+                found = stage.score(hiding, *latents[key], way.reading, seed, mixed=mixed)
+                scores.setdefault(mixed, []).append(found)
+                classes.setdefault(mixed, []).append(hiding.hidden + (hiding.known if mixed else 0))
+    return {mixed: expect(scores.get(mixed, ()), classes.get(mixed, ())) for mixed in taken}
 
 
 def count_hidden(stage: RehearsalSet, seed: int) -> Iterator[Errors]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from newfound.discovery.found import Found
-from newfound.discovery.reading import read
+from newfound.encoders.reading import read
 from newfound.functional.geometry import nearest
 from newfound.functional.metrics import scores
 

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from newfound.encoders.known import KnownPoints
+from newfound.encoders.reading import KMEANS, read_every
 from newfound.functional.axes import FEW, SHRINK, axes, coordinates, moments
 from newfound.functional.calibration import (
     Calibration,
@@ -21,7 +23,7 @@ from newfound.functional.calibration import (
     platt,
     reach,
 )
-from newfound.functional.cluster import semi_supervised_kmeans
+from newfound.functional.cluster import Clustering, semi_supervised_kmeans
 from newfound.functional.geometry import covariance, distances, means
 from newfound.functional.metrics import matching, right
 from newfound.types import generator
@@ -47,10 +49,10 @@ the share that is called outliers. Decision 15.
 def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], seed: int = 0) -> Calibration | None:
     """What distances to centres mean, learnt where the truth is known: some known classes are pretended to be new.
 
-    Half of the classes stay known, by half of their images; the other images are unlabelled, and semi-supervised
-    k-means reads them along axes that know nothing of the pretended. Where the number of classes is an estimate, whole
-    classes are joined or cut, and an image may be wrong however near its centre is: so they are also read as too few
-    and as too many. None where there are too few classes or images for it.
+    Half of the classes stay known, by half of their images; the other images are unlabelled, and are read in every way
+    that a run may read them, along axes that know nothing of the pretended. Where the number of classes is an estimate,
+    whole classes are joined or cut, and an image may be wrong however near its centre is: so they are also read as too
+    few and as too many. None where there are too few classes or images for it.
     """
     labels = labels.unique(return_inverse=True)[1]
     known = (int(labels.max()) + 1) // 2
@@ -59,7 +61,8 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
     x = (x.double() - main.centre) @ main.matrix
     rest = (rest - x.square().sum(1)).clamp(min=0)
     shrink = SHRINK * x.shape[1] / len(main.centre)  # of the mean over all directions, as everywhere
-    scores, miscounted = list[Scores](), list[Scores]()
+    scores = dict[str, list[Scores]]()
+    miscounted = dict[str, list[Scores]]()
     for turn in range(ROUNDS):
         random = generator(seed, "pretend", turn)
         some = torch.randperm(len(x), generator=random)[:PRETENDED]
@@ -70,16 +73,15 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
         centres, _ = means(x[some][taught], y[taught], known)
         found = axes(moments(x[some]), FEW, covariance(x[some][taught], y[taught], centres), shrink)
         u = F.normalize((x[some] - found.centre) @ found.matrix, dim=1).float()
-        scores.append(outcome(u, y.where(taught, -1), y, random))
-        miscounted += [outcome(u, y.where(taught, -1), y, random, share) for share in MISCOUNTED]
-    told = calibrate(scores) if scores else None
-    if told is None:
+        for share in (1.0, *MISCOUNTED):
+            for reading, told in outcomes(u, y.where(taught, -1), y, seed + turn, share).items():
+                (scores if share == 1 else miscounted).setdefault(reading, []).append(told)
+    lines = {reading: calibrate(some, miscounted[reading]) for reading, some in scores.items()}
+    plain = lines.pop(KMEANS, None)
+    if plain is None:
         return None
-    near, right, *_ = (torch.cat(parts) for parts in zip(*scores, *miscounted, strict=True))
-    counted = fit_line(near, right)
-    return told._replace(
-        outlier=calibrate_outliers(hide(x, rest, labels, shrink, seed)), counted=counted if counted.slope > 0 else None
-    )
+    others = {reading: line for reading, line in lines.items() if line is not None}
+    return plain._replace(outlier=calibrate_outliers(hide(x, rest, labels, shrink, seed)), readings=others)
 
 
 class Scores(NamedTuple):
@@ -91,34 +93,45 @@ class Scores(NamedTuple):
     new: Bool[Tensor, " n"]
 
 
-def outcome(
-    u: Float[Tensor, "n dim"],
-    labels: Int[Tensor, " n"],
-    truth: Int[Tensor, " n"],
-    random: torch.Generator,
-    share: float = 1.0,
-) -> Scores:
-    """Read unlabelled images (−1) by semi-supervised k-means, as so large a share of the true number of classes, and
-    see what was right and what was new.
+def outcomes(
+    u: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], truth: Int[Tensor, " n"], seed: int, share: float = 1.0
+) -> dict[str, Scores]:
+    """Read unlabelled images (−1) in every way, as so large a share of the true number of classes, and see what was
+    right and what was new.
     """
     taught, known = labels >= 0, int(labels.max()) + 1
     classes = max(known + 1, round(share * (int(truth.max()) + 1)))
+    counts = torch.bincount(labels[taught], minlength=known)
     unlabelled, truth = u[~taught], truth[~taught]
-    centres, cluster, *_ = semi_supervised_kmeans(u, labels, classes, random)
-    sizes, cluster = torch.bincount(cluster, minlength=classes), cluster[~taught]
-    apart, hits = (
-        leave_one_out(torch.cdist(unlabelled, centres), cluster, sizes),
-        right(truth, cluster, matching(truth, cluster)),
-    )
+    every = read_every(unlabelled, classes - known, KnownPoints(u[taught], labels[taught], counts), seed)
+    return {reading: see(unlabelled, truth, found, counts) for reading, found in every.items()}
+
+
+def see(
+    unlabelled: Float[Tensor, "n dim"], truth: Int[Tensor, " n"], found: Clustering, counts: Int[Tensor, " known"]
+) -> Scores:
+    """How far unlabelled images are from the centres of their clusters and of others, and what of it was right. Known
+    classes, the first clusters, hold so many images (`counts`) beside these.
+    """
+    classes, known, cluster = len(found.centres), len(counts), found.assignment
+    sizes = torch.bincount(cluster, minlength=classes) + F.pad(counts, (0, classes - known))
+    apart = leave_one_out(torch.cdist(unlabelled, found.centres), cluster, sizes)
+    hits = right(truth, cluster, matching(truth, cluster))
     alone, new = torch.eye(classes, dtype=torch.bool), torch.arange(classes) >= known
     return Scores(log_margin(apart, cluster, alone), hits, novelty_score(apart, new), truth >= known)
 
 
-def calibrate(scores: Sequence[Scores]) -> Calibration | None:
-    """What such scores mean; None where too few images say it, or where they say that nearer is worse."""
+def calibrate(scores: Sequence[Scores], miscounted: Sequence[Scores] = ()) -> Calibration | None:
+    """What such scores mean, and what with others, of too few and too many classes; None where too few images say it,
+    or where they say that nearer is worse.
+    """
     near, right, strange, new = (torch.cat(parts) for parts in zip(*scores, strict=True))
     found = Calibration(fit_line(near, right), fit_line(strange, new))
-    return found if len(near) >= SPOKEN and min(found.right.slope, found.new.slope) > 0 else None
+    if len(near) < SPOKEN or min(found.right.slope, found.new.slope) <= 0:
+        return None
+    near, right, *_ = (torch.cat(parts) for parts in zip(*scores, *miscounted, strict=True))
+    counted = fit_line(near, right)
+    return found._replace(counted=counted if miscounted and counted.slope > 0 else None)
 
 
 def fit_line(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"]) -> Logistic:

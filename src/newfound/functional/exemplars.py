@@ -1,8 +1,8 @@
-"""Which few images speak best for their class."""
+"""Which few images speak best for their class, and which least."""
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -25,3 +25,20 @@ def herding(z: Float[Tensor, "n dim"], count: int) -> Int[Tensor, " kept"]:
         taken[row] = True
         total = total + u[row]
     return torch.tensor(chosen, dtype=torch.long)
+
+
+def pick_examples(
+    away: Float[Tensor, " n"],
+    cluster: Int[Tensor, " n"],
+    lone: Bool[Tensor, " n"],
+    sure: Bool[Tensor, " n"],
+    typical: int,
+    doubtful: int,
+) -> list[int]:
+    """The rows of each cluster's most typical images that are sure, and of its least typical ones; `lone` alone."""
+    kept: set[int] = set()
+    for number in cluster.unique():
+        rows = ((cluster == number) & lone).nonzero()[:, 0]
+        ordered = rows[away[rows].argsort(stable=True)]
+        kept |= {*ordered[sure[ordered]][:typical].tolist(), *ordered[-doubtful:].tolist()}
+    return sorted(kept)

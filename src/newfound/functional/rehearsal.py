@@ -51,11 +51,10 @@ class Hiding(NamedTuple):
     hidden: int
 
 
-def hide(labels: Int[Tensor, " all"], *key: int | str, mixed: bool = True) -> Hiding | None:
+def hide(labels: Int[Tensor, " all"], *key: int | str) -> Hiding | None:
     """Hide some of the classes, a function of the key: at most half of them, and ten. None: there are too few classes.
 
-    Half the images of as many kept classes lie among those of the hidden ones, where known classes are looked for
-    (`mixed`). A class of few images is always kept.
+    Half the images of as many kept classes lie among those of the hidden ones. A class of few images is always kept.
     """
     random, classes = generator(*key), int(labels.max()) + 1 if len(labels) else 0
     sizes = torch.bincount(labels, minlength=classes)
@@ -68,7 +67,7 @@ def hide(labels: Int[Tensor, " all"], *key: int | str, mixed: bool = True) -> Hi
     place = torch.full((classes,), -1).scatter_(0, torch.cat([kept, hidden]), torch.arange(len(kept) + len(hidden)))
     rows = torch.randperm(len(labels), generator=random)
     number = place[labels[rows]]
-    shared = torch.isin(labels[rows], able[len(hidden) : 2 * len(hidden)]) & mixed
+    shared = torch.isin(labels[rows], able[len(hidden) : 2 * len(hidden)])
     aside = shared & (torch.rand(len(rows), generator=random) < 0.5)
     seen = torch.isin(torch.arange(len(kept)), number[~aside])  # one image of each kept class is told at least
     aside &= seen[number.clamp(max=len(kept) - 1)]

@@ -42,10 +42,13 @@ def mean_shift(
     k = min(neighbours, len(some) - 1)
     if k < 1:
         return z
+    place = torch.full((len(z),), -1).index_copy_(0, some, torch.arange(len(some)))  # of each point among the others
     for _ in range(rounds):
         others, moved = z[some], []
         for rows in torch.arange(len(z)).split(max(1, CHUNK // len(some))):
-            cosine = (z[rows] @ others.T).masked_fill_(rows[:, None] == some, -2.0)  # nobody is his own neighbour
+            cosine, own = z[rows] @ others.T, place[rows]
+            there = (own >= 0).nonzero()[:, 0]
+            cosine[there, own[there]] = -2.0  # nobody is his own neighbour
             near = others[cosine.topk(k, dim=1).indices].mean(1)
             moved.append((1 - weight) * z[rows] + weight * near)
         z = F.normalize(torch.cat(moved), dim=1)

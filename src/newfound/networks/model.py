@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from newfound import files
 from newfound.console import printable
 from newfound.errors import InputError, counted
-from newfound.functional.calibration import Calibration
+from newfound.functional.calibration import LINES, Calibration
 from newfound.functional.geometry import covariance, means
 from newfound.functional.rehearsal import Rehearsal
 from newfound.networks.adapter import Adapter
@@ -41,6 +41,7 @@ from newfound.schema import (
     read_tensors,
     record,
     row,
+    table,
     text,
     whole,
 )
@@ -58,7 +59,8 @@ OURS = record(
 ADAPTER = record(
     {"kind": one_of("adapter"), "inputs": whole(1, 2**20), "dim": whole(1, 2**20), "hidden": whole(1, 2**20)}
 )
-CHANCE = row(number(), number())  # of a Logistic
+MEANT = dict.fromkeys(LINES, row(number(), number()))  # of a Calibration
+MAYBE = ("outlier", "counted")
 COLOURS = each(number(), 3)
 NETWORK = {"name": text, "size": whole(1, 2**14), "mean": COLOURS, "std": each(number(1e-6, 1e6), 3), "whole": flag}
 WAY = {"backbone": text, "shrink": number(0), "method": text, "reading": text}
@@ -73,7 +75,7 @@ PLAIN = record(
         "numbers": each(whole(1), distinct=True),
         "used": whole(),
         "similarity": OURS,
-        "trust": record(dict.fromkeys(Calibration._fields, CHANCE), optional=("outlier", "counted")),
+        "trust": record(MEANT | {"readings": table(record(MEANT, optional=MAYBE))}, optional=(*MAYBE, "readings")),
         "trunk": record(NETWORK | {"parts": each(record(NETWORK, optional=("whole",)))}, optional=("parts", "whole")),
         "rehearsal": record(
             {

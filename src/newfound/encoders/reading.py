@@ -1,10 +1,11 @@
-"""From latents to clusters: what is known is held, the rest is found; and which images show a cluster best."""
+"""From latents to clusters: what is known is held, the rest is found."""
+
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from newfound.discovery.settings import DISCRIMINANT, SHIFT
 from newfound.encoders.known import KnownPoints
 from newfound.functional.cluster import ClassSums, Clustering, constrained_kmeans, kmeans
 from newfound.functional.discriminant import discriminant_kmeans
@@ -26,17 +27,6 @@ def read(latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, see
     return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
 
 
-def read_by(
-    reading: str, latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int
-) -> Clustering:
-    """Clusters as one of `READINGS` finds them: by k-means, after mean shift, or along discriminants from there."""
-    if reading == SHIFT:
-        return read_shifted(latents, new, known, seed)
-    if reading == DISCRIMINANT:
-        return read_discriminant(latents, new, known, seed)
-    return read(latents, new, None if known is None else known.sums(), seed)
-
-
 def read_shifted(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
     """The same after mean shift over neighbours, which known classes' points take part in.
 
@@ -49,12 +39,19 @@ def read_shifted(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints |
     return _centre(found, latents, known)
 
 
-def read_discriminant(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
-    """The same along the discriminants of its own clusters, which those after mean shift begin.
+def read_discriminant(
+    latents: Float[Tensor, "n dim"],
+    new: int,
+    known: KnownPoints | None,
+    seed: int,
+    start: Clustering | None = None,
+) -> Clustering:
+    """The same along the discriminants of its own clusters, which those after mean shift begin (`start`, where these
+    were read already).
 
     Points of known classes stay in these. Centres are as in `read_shifted`, and new classes again the largest before.
     """
-    found = read_shifted(latents, new, known, seed)
+    found = start or read_shifted(latents, new, known, seed)
     k, first = len(found.centres), 0 if known is None else len(known.counts)
     points, labels = (latents[:0], found.assignment[:0]) if known is None else (known.points, known.labels)
     assignment = discriminant_kmeans(
@@ -78,18 +75,32 @@ def _centre(found: Clustering, latents: Float[Tensor, "n dim"], known: KnownPoin
     return found._replace(centres=torch.where(sizes[:, None] > 0, centres, found.centres))
 
 
-def pick_examples(
-    away: Float[Tensor, " n"],
-    cluster: Int[Tensor, " n"],
-    lone: Bool[Tensor, " n"],
-    sure: Bool[Tensor, " n"],
-    typical: int,
-    doubtful: int,
-) -> list[int]:
-    """The rows of each cluster's most typical images that are sure, and of its least typical ones; `lone` alone."""
-    kept: set[int] = set()
-    for number in cluster.unique():
-        rows = ((cluster == number) & lone).nonzero()[:, 0]
-        ordered = rows[away[rows].argsort(stable=True)]
-        kept |= {*ordered[sure[ordered]][:typical].tolist(), *ordered[-doubtful:].tolist()}
-    return sorted(kept)
+def read_kmeans(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
+    """The same as they lie, of points that stand for known classes."""
+    return read(latents, new, None if known is None else known.sums(), seed)
+
+
+KMEANS, SHIFT, DISCRIMINANT = "k-means", "mean-shift", "discriminant"
+
+READERS: dict[str, Callable[[Float[Tensor, "n dim"], int, KnownPoints | None, int], Clustering]] = {
+    KMEANS: read_kmeans,
+    SHIFT: read_shifted,
+    DISCRIMINANT: read_discriminant,
+}
+"""How clusters may be read off, by the names that people give it (`READINGS` of the settings)."""
+
+
+def read_by(
+    reading: str, latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int
+) -> Clustering:
+    """Clusters as one of `READERS` finds them; by k-means where nobody chose one."""
+    return READERS.get(reading, read_kmeans)(latents, new, known, seed)
+
+
+def read_every(
+    latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int
+) -> dict[str, Clustering]:
+    """Clusters as each of `READERS` finds them; what two have in common is done once."""
+    shifted = read_shifted(latents, new, known, seed)
+    along = read_discriminant(latents, new, known, seed, shifted)
+    return {KMEANS: read_kmeans(latents, new, known, seed), SHIFT: shifted, DISCRIMINANT: along}

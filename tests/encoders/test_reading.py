@@ -1,12 +1,12 @@
-"""From latents to classes: known ones held, new ones found; and which images show a class."""
+"""From latents to classes: known ones held, new ones found."""
 
 import pytest
 import torch
 
-from newfound.discovery.reading import pick_examples, read, read_by, read_discriminant, read_shifted
 from newfound.discovery.settings import READINGS
 from newfound.encoders import embed, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
+from newfound.encoders.reading import READERS, read, read_by, read_discriminant, read_every, read_shifted
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.functional.cluster import ClassSums
 from newfound.networks.pretrained import load_pretrained
@@ -118,17 +118,14 @@ def test_along_discriminants_points_move_that_mean_shift_alone_had_elsewhere():
     torch.testing.assert_close(found.centres, torch.stack([z[found.assignment == k].mean(0) for k in range(5)]))
 
 
-def test_examples_are_each_cluster_s_most_typical_sure_images_and_its_least_typical_without_duplicates():
-    random = generator("examples")
-    away, cluster, lone = torch.rand(80, generator=random), torch.arange(80) % 3, torch.rand(80, generator=random) < 0.7
-    sure, expected = torch.rand(80, generator=random) < 0.5, set()
-    for number in range(3):
-        members = [row for row in range(80) if cluster[row] == number and lone[row]]
-        members.sort(key=lambda row: away[row].item())
-        expected |= {*[row for row in members if sure[row]][:4], *members[-2:]}
-    assert pick_examples(away, cluster, lone, sure, 4, 2) == sorted(expected)
-
-
-def test_of_few_images_each_is_an_example_once():
-    away, lone = torch.tensor([0.3, 0.1, 0.2, 0.4]), torch.tensor([True, True, False, True])
-    assert pick_examples(away, torch.tensor([0, 0, 0, 2]), lone, lone, 24, 6) == [0, 1, 3]
+def test_every_reading_has_a_reader_and_reading_all_at_once_reads_the_same():
+    assert tuple(READERS) == READINGS
+    known = KnownPoints(sphere(*PLACES[:2], wide=0.9), torch.arange(2).repeat_interleave(20), torch.tensor([20, 20]))
+    z = sphere(*PLACES[1:], wide=0.9)
+    every = read_every(z, 3, known, seed=1)
+    assert tuple(every) == READINGS
+    for reading, found in every.items():
+        alone = read_by(reading, z, 3, known, seed=1)
+        assert torch.equal(found.assignment, alone.assignment)
+        assert torch.equal(found.centres, alone.centres)
+    assert len({tuple(found.assignment.tolist()) for found in every.values()}) == 3  # each in its own way
