@@ -27,7 +27,8 @@ from newfound import files
 from newfound.data.datasets import load_doodles
 from newfound.discovery.audition import SEEN
 from newfound.discovery.facts import versions
-from newfound.discovery.rehearsal import SHRINKS, TRIED, RehearsalSet
+from newfound.discovery.hidings import RehearsalSet
+from newfound.discovery.rehearsal import SHRINKS, TRIED
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.rehearsal import Hiding, Trial, Way, choose, hide
 from newfound.networks.pretrained import load_pretrained

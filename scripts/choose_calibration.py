@@ -31,7 +31,7 @@ from torch import Tensor
 from newfound import files
 from newfound.data.listing import Listing
 from newfound.discovery.facts import versions
-from newfound.discovery.rehearsal import RehearsalSet
+from newfound.discovery.hidings import RehearsalSet
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.known import KnownPoints
 from newfound.encoders.pretend import MISCOUNTED, Scores, fit_calibration, see

@@ -22,7 +22,8 @@ from newfound import files
 from newfound.data.listing import Listing, list_images
 from newfound.discovery.audition import share_oblong
 from newfound.discovery.facts import versions
-from newfound.discovery.rehearsal import TRIED, RehearsalSet
+from newfound.discovery.hidings import RehearsalSet
+from newfound.discovery.rehearsal import TRIED
 from newfound.encoders.features import FeatureEncoder
 from newfound.functional.axes import SHRINK
 from newfound.functional.rehearsal import Trial, gain

@@ -15,12 +15,12 @@ from newfound.data.features import FeatureDataset, FeatureImages
 from newfound.data.listing import list_images
 from newfound.discovery import audition as auditions
 from newfound.discovery import discover as discovering
-from newfound.discovery import rehearsal
+from newfound.discovery import hidings, rehearsal
 from newfound.discovery.audition import audition_backbones, pick_some, relabel, rival_names
 from newfound.discovery.find import plan_training, state_problem
+from newfound.discovery.hidings import RehearsalSet
 from newfound.discovery.pages import page
 from newfound.discovery.rehearsal import (
-    RehearsalSet,
     count_hidden,
     expect_of,
     plain_way,
@@ -133,8 +133,8 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
         return train(learner, data, *rest, **how)
 
     train = rehearsal.train
-    monkeypatch.setattr(rehearsal, "train", watch)
-    monkeypatch.setattr(rehearsal, "TAUGHT", 9)
+    monkeypatch.setattr(hidings, "train", watch)
+    monkeypatch.setattr(hidings, "TAUGHT", 9)
     told, pile = stage.trained(hiding, 3.0, encoder.default_method, 0)
     assert (len(told), len(pile)) == (len(hiding.labelled), len(hiding.pile))
     few = thin(hiding, 9, 0, "taught")

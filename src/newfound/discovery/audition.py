@@ -12,7 +12,8 @@ from torch import Tensor
 from newfound.console import Progress, silent
 from newfound.data.decoding import measure_sides
 from newfound.data.listing import Listing
-from newfound.discovery.rehearsal import HIDINGS, TRIED, RehearsalSet, plain_way, preferred_way, too_few
+from newfound.discovery.hidings import RehearsalSet
+from newfound.discovery.rehearsal import HIDINGS, TRIED, plain_way, preferred_way, too_few
 from newfound.discovery.settings import AUTO, KMEANS, MIDDLE, NO, WHOLE, StageOne
 from newfound.encoders import Encoder, choose_encoder, embed
 from newfound.encoders.choose import SAMPLE
