@@ -206,6 +206,7 @@ EVIDENCE = {
     "small": evidence.small_tables,
     "large": evidence.large_tables,
     "verdicts": evidence.verdicts,
+    "means": evidence.means,
     "hours": evidence.hours_table,
 }
 REVIEWING = {

@@ -205,7 +205,13 @@ def test_pages_are_made_of_what_was_run(ran):
         patch.setitem(evidence.ABOUT, "tiny", "Tiny")
         assert "**Tiny**" in evidence.small_tables(ran.parent)
         assert "| spacing (the default) − k-means on the start features | tiny | " in evidence.verdicts(ran.parent)
-        assert evidence.large_tables(ran.parent) == "Not run yet."
+        assert evidence.large_tables(ran.parent) == evidence.means(ran.parent) == "Not run yet."
+        twice = {name: evidence.Part("tiny", ("kmeans",), (1,)) for name in ("tiny", "again")}
+        patch.setattr(evidence, "PARTS", twice)
+        (line,) = evidence.means(ran.parent).splitlines()[2:]
+        assert line.startswith("| spacing (the default) − k-means on the start features | ")
+        assert line.endswith(" | 2 |")
+        patch.setattr(evidence, "PARTS", {"tiny": twice["tiny"]})
         assert evidence.small_tables(ran.parent / "cache") == evidence.verdicts(ran.parent / "cache") == "Not run yet."
 
 

@@ -227,15 +227,32 @@ def verdicts(folder: Path) -> str:
     """One method minus another, seed by seed, over each set and over all together, in Markdown."""
     lines = []
     for one, other in COMPARED:
-        what, every = f"{TITLES[one]} − {TITLES[other]}", []
-        for part in PARTS.values():
-            found = _differences(folder, part, one, other)
-            if len(found):
-                every.append(found)
-                lines.append([what, part.name, *_verdict(found)])
+        what, every = f"{TITLES[one]} − {TITLES[other]}", _every(folder, one, other)
+        lines += [[what, name, *_verdict(found)] for name, found in every.items()]
         if len(every) > 1:
-            lines.append([what, "**means of the sets**", *_verdict(pd.DataFrame([found.mean() for found in every]))])
+            lines.append([what, "**means of the sets**", *_verdict(_means(every))])
     return markdown(("difference", "set", "accuracy, points", "NMI", "seeds"), lines)
+
+
+def means(folder: Path) -> str:
+    """One method minus another over the means of all sets, in Markdown."""
+    found = {(one, other): _every(folder, one, other) for one, other in COMPARED}
+    lines = [
+        [f"{TITLES[one]} − {TITLES[other]}", *_verdict(_means(every))]
+        for (one, other), every in found.items()
+        if len(every) > 1
+    ]
+    return markdown(("difference", "accuracy, points", "NMI", "sets"), lines)
+
+
+def _every(folder: Path, one: str, other: str) -> dict[str, pd.DataFrame]:
+    """The differences on each set where both were run."""
+    found = {part.name: _differences(folder, part, one, other) for part in PARTS.values()}
+    return {name: rows for name, rows in found.items() if len(rows)}
+
+
+def _means(every: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return pd.DataFrame([found.mean() for found in every.values()])
 
 
 def differences(results: dict[str, Any], one: str, other: str, reading: str = READING) -> pd.DataFrame:
