@@ -25,7 +25,8 @@ from newfound.discovery.facts import versions
 from newfound.discovery.settings import StageOne
 from newfound.encoders import embed
 from newfound.encoders.pixels import READING_SHRINK, PixelEncoder
-from newfound.encoders.pretend import Scores, calibrate, outcome
+from newfound.encoders.pretend import Scores, calibrate, outcomes
+from newfound.encoders.reading import KMEANS
 from newfound.functional.axes import FEW, SHRINK, axes, moments, power_normalised
 from newfound.functional.counting import count
 from newfound.functional.geometry import covariance, means, whitening
@@ -84,7 +85,7 @@ def main() -> None:
                     {"set": name, "known": known, "novel": novel, "shrink": shrink} | ratios(counts, known + novel)
                 )
                 print(rows[-1], flush=True)
-            scores += [outcome(placed(x, y, known, SHRINK), y, z, generator(s)) for s, (x, y, z) in enumerate(tries)]
+            scores += [outcomes(placed(x, y, known, SHRINK), y, z, s)[KMEANS] for s, (x, y, z) in enumerate(tries)]
     lines = {"features": calibrate(scores)}
     x, labels, truth, spread = drawings()
     scores = []
@@ -104,7 +105,7 @@ def main() -> None:
             )
             print(rows[-1], flush=True)
             if shrink == READING_SHRINK:
-                scores += [outcome(*parts, generator(s)) for s, parts in enumerate(tries)]
+                scores += [outcomes(*parts, s)[KMEANS] for s, parts in enumerate(tries)]
     lines["learnt"] = calibrate(scores)
     about = {"command": "python scripts/choose_counting.py CIFAR", "versions": versions()}
     result = about | {"measure": "estimated over true number of classes in all, a split each", "rows": rows}

@@ -97,8 +97,9 @@ def test_settings_are_the_training_as_values_that_json_can_hold():
     assert json.loads(json.dumps(settings)) == settings
     assert settings["schedule"] == "steps(at=(0.5, 0.75), factor=0.2)"
     assert settings["views"] == ["weak", "small"]
-    written = {field.name for field in fields(Training)} - {"classes_per_batch"} | {"few"}
-    assert settings.keys() == written
+    written = {field.name for field in fields(Training)} - {"classes_per_batch", "precision"} | {"few"}
+    assert settings.keys() == written, "full precision goes without saying: files of results are older than the choice"
+    assert replace(training, precision="bfloat16").settings() == settings | {"precision": "bfloat16"}
     plain = settings.keys() - {"schedule", "views", "few"}
     assert all(settings[name] == getattr(training, name) for name in plain)
     assert settings["few"] == training.classes_per_batch

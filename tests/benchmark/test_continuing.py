@@ -165,7 +165,7 @@ def test_every_seed_is_a_line_before_and_after(tmp_path, monkeypatch):
     ((title, lines),) = curves(tmp_path / "continue.json")
     assert title == "Clip art"
     assert [line.accuracy for line in lines] == [[0.5, 0.6], [0.5, 0.7], [0.5, 0.5], [0.5, 0.5]]
-    assert [line.actions for line in lines] == [[STOPS[0], STOPS[2] + 3]] * 4
+    assert [line.spent for line in lines] == [[STOPS[0], STOPS[2] + 3]] * 4
     assert [line.name for line in lines[1:3]] == ["once the run has learnt from the answers", "before"]
 
 

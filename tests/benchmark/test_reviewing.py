@@ -118,7 +118,7 @@ def test_pages_tell_what_was_run_and_that_the_rest_was_not(piles, tmp_path):
     ((title, shown),) = curves(tmp_path)
     assert title == "Clip art"
     assert [curve.name for curve in shown] == ["simulated reviewer", *reviewing.ALONE]
-    assert shown[0].actions[-1] == 1000 * row["curve"]["actions"][-1] / 125
+    assert shown[0].spent[-1] == 1000 * row["curve"]["actions"][-1] / 125
     path.write_text(path.read_text(encoding="utf-8").replace(json.dumps(row["goal"]), "null"), encoding="utf-8")
     assert "not reached" in reviewing.tables(tmp_path)
     assert "| – |" in reviewing.verdict(tmp_path)

@@ -132,7 +132,6 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
         taught.append(data.labels.tolist())
         return train(learner, data, *rest, **how)
 
-    train = rehearsal.train
     monkeypatch.setattr(hidings, "train", watch)
     monkeypatch.setattr(hidings, "TAUGHT", 9)
     told, pile = stage.trained(hiding, 3.0, encoder.default_method, 0)

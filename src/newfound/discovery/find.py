@@ -109,9 +109,8 @@ def _measure(
     known = known_points(encoder, model, theirs, unit=unit, seed=run.seed) if recognised else None
     clusters = read_clusters(features, classes, known, unit, run.seed, run.read_by)
     fit = measure_fit(encoder, model, unlabelled, labelled, clusters, len(recognised))
-    calibration = calibrate(
-        model, encoder, len(clusters.centres), estimated=about.count is not None, reading=run.read_by
-    )
+    estimated = about.count is not None
+    calibration = calibrate(model, encoder, len(clusters.centres), estimated=estimated, reading=run.read_by)
     judged = judge_images(unlabelled, features, clusters, calibration, fit, run.unsure)
     return Found(
         unlabelled.listing,
