@@ -199,6 +199,17 @@ def test_an_unknown_part_is_refused_with_those_there_are(tmp_path):
         evidence.evidence(None, tmp_path, only=["doodle"])
 
 
+def test_means_of_sets_are_told_where_there_are_several(ran, tmp_path, monkeypatch):
+    names = ("tiny", "again")
+    monkeypatch.setattr(evidence, "PARTS", {name: evidence.Part(name, ("kmeans",), (1,)) for name in names})
+    for name in names:
+        assert evidence.means(tmp_path) == "Not run yet."
+        (tmp_path / f"evidence-{name}.json").write_bytes(ran.read_bytes())
+    (line,) = [line for line in evidence.means(tmp_path).splitlines() if " − k-means on the start features | " in line]
+    assert line.startswith("| spacing (the default) − ")
+    assert line.endswith(" | 2 |")
+
+
 def test_pages_are_made_of_what_was_run(ran):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evidence, "PARTS", {"tiny": evidence.Part("tiny", ("kmeans",), (1,))})
@@ -206,12 +217,6 @@ def test_pages_are_made_of_what_was_run(ran):
         assert "**Tiny**" in evidence.small_tables(ran.parent)
         assert "| spacing (the default) − k-means on the start features | tiny | " in evidence.verdicts(ran.parent)
         assert evidence.large_tables(ran.parent) == evidence.means(ran.parent) == "Not run yet."
-        twice = {name: evidence.Part("tiny", ("kmeans",), (1,)) for name in ("tiny", "again")}
-        patch.setattr(evidence, "PARTS", twice)
-        (line,) = evidence.means(ran.parent).splitlines()[2:]
-        assert line.startswith("| spacing (the default) − k-means on the start features | ")
-        assert line.endswith(" | 2 |")
-        patch.setattr(evidence, "PARTS", {"tiny": twice["tiny"]})
         assert evidence.small_tables(ran.parent / "cache") == evidence.verdicts(ran.parent / "cache") == "Not run yet."
 
 

@@ -129,19 +129,33 @@ def _measure(
         count=about.count,
         truth=about.truth,
         moments=trained.moments(),
-        facts=state_facts(
-            about,
-            run,
-            plan_training(run, unlabelled),
-            backbone=encoder.describe(),
-            setting=state_setting(model, labelled),
-            images=len(unlabelled),
-            new=classes,
-            known=len(recognised),
-        ),
+        facts=_state(model, encoder, unlabelled, labelled, classes, len(recognised), run, about),
         run=run,
         way=about.way,
         expected=about.expected,
+    )
+
+
+def _state(
+    model: Model,
+    encoder: Encoder,
+    unlabelled: Collection,
+    labelled: Collection | None,
+    new: int,
+    known: int,
+    run: Run,
+    about: About,
+) -> dict[str, str]:
+    """The facts of a run, for people."""
+    return state_facts(
+        about,
+        run,
+        plan_training(run, unlabelled),
+        backbone=encoder.describe(),
+        setting=state_setting(model, labelled),
+        images=len(unlabelled),
+        new=new,
+        known=known,
     )
 
 
