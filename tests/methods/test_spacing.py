@@ -11,7 +11,7 @@ from torch import nn
 from newfound.errors import InputError
 from newfound.functional.geometry import whitening
 from newfound.methods import METHODS, parse
-from newfound.methods.spacing import Spacing, rows_between, spacing_of
+from newfound.methods.spacing import Spacing, spacing_of
 from newfound.networks.model import Model, Statistics
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
@@ -304,43 +304,3 @@ def test_labelled_images_keep_one_prototype_a_class_in_the_finer_set():
     assert len(method.finer.prototypes) == 4 + 30
     assert method.finer.labelled_classes == method.loss.labelled_classes == 4
     torch.testing.assert_close(method.finer.prototypes[:4], method.loss.prototypes[:4])
-
-
-def naive_rows_between(rows, among, most):
-    among, most = among.tolist(), min(most, len(among) - len(rows))
-    times, found = math.ceil(max(most, 0) / max(len(rows), 1)), []
-    for j in range(1, times + 1):
-        step = j * (len(among) // (times + 1))
-        found += [among[(among.index(row) + step) % len(among)] for row in rows.tolist()]
-    return found[: max(most, 0)]
-
-
-@pytest.mark.parametrize("most", [-3, 0, 5, 17, 1000])
-def test_rows_between_those_of_a_batch_are_others_and_as_many_as_there_are(most):
-    among = torch.arange(3, 100, 2)
-    rows = among[torch.randperm(len(among), generator=generator("batch"))[:8]]
-    found = rows_between(rows, among, most)
-    assert found.tolist() == naive_rows_between(rows, among, most)
-    assert set(found.tolist()) <= set(among.tolist())
-    assert len(found) == max(0, min(most, len(among) - 8))
-    assert rows_between(rows[:0], among, most).numel() == 0
-
-
-@pytest.mark.parametrize(("novel", "more"), [(5, None), (6, 400 - 40)])
-def test_a_batch_of_few_images_to_a_class_is_balanced_together_with_remembered_unlabelled_ones(novel, more):
-    labels = torch.cat([torch.arange(100) % 4, torch.full((400,), -1)])
-    features = rand(500, 8, key="all").float()
-    method = Spacing(Problem(8, 4, novel, rows=500), swapped())
-    now = Now(0, 0, 4)
-    method.before_epoch(lambda: Survey(features, labels), now)
-    rows = torch.cat([torch.arange(10), torch.arange(100, 500, 7)[:40]])
-    batch = Batch([], labels[rows], rows, {})
-    others = method._others(batch)
-    assert (None if others is None else len(others)) == more
-    if others is not None:
-        assert (labels[others] == -1).all()
-    latents = [Latents(features[rows]), Latents(features[rows].flip(1))]
-    words = {"labels": batch.labels, "rows": rows, "progress": now.progress}
-    for name, loss in (("spacing", method.loss), ("finer spacing", method.finer)):
-        expected = loss.compute_loss([view.z for view in latents], others=others, **words) / 2
-        torch.testing.assert_close(method(latents, batch, now)[name], expected)

@@ -191,29 +191,6 @@ def test_assignments_remember_how_an_image_was_seen_the_more_the_later_in_the_ru
     torch.testing.assert_close(loss.memory[40:], F.normalize(features, dim=1)[40:])
 
 
-def test_assignments_are_balanced_over_others_too_as_they_are_remembered():
-    loss = SpacingLoss(CLASSES, DIM, images=60).double()
-    loss.start(rand(60, DIM, key="features"))
-    z, other, rows = rand(20, DIM, key="z"), rand(20, DIM, key="other"), torch.arange(35, 55)
-    shares = (loss.shares + 1 / CLASSES) / 2
-    targets = [
-        naive_sinkhorn(torch.cat([F.normalize(view, dim=1), loss.memory[rows]]) @ loss.prototypes.T, 0.05, shares)[:20]
-        for view in (z, other)
-    ]
-    torch.testing.assert_close(loss.compute_loss([z, other], others=rows), naive_loss(loss, [z, other], targets))
-    assert not torch.allclose(loss.compute_loss([z, other], others=rows), loss(z, other))
-
-
-def test_images_of_one_class_stay_together_where_others_are_known_of_and_are_cut_up_where_none_are():
-    heaps = torch.eye(CLASSES, DIM, dtype=torch.float64).repeat_interleave(50, 0) + 0.2 * rand(200, DIM, key="noise")
-    loss = SpacingLoss(CLASSES, DIM, images=200).double()
-    loss.start(heaps)
-    u, others = loss.space(heaps[:20]), torch.arange(20, 200)
-    own = loss._assign(u, None, others).mean(0)
-    assert own.max() > 0.9
-    assert loss._assign(u).mean(0).max() < 0.5
-
-
 def test_autocast_changes_nothing():
     loss = SpacingLoss(CLASSES, DIM)
     loss.start(rand(200, DIM, key="features").float())

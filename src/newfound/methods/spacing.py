@@ -29,10 +29,6 @@ from newfound.types import ALL, Batch, Latents, Losses, Now, Problem, Survey
 MEMBERS = 5
 """Images for each prototype of a finer set, below which there is none."""
 
-SPARSE, CROWD = 8, 2048
-"""A batch with fewer unlabelled images to a class than the first number is balanced together with remembered ones, up
-to the second in all: alone it may have no image of a class, and balance would cut another to fill it (decision 22)."""
-
 
 @final
 class Spacing(Method):
@@ -75,7 +71,6 @@ class Spacing(Method):
         if within_covariance is not None:
             scatter = (within_covariance if metric is None else metric.T @ within_covariance @ metric).trace()
         self.register_buffer("scatter", scatter, persistent=False)  # of a known class's latents, whitened
-        self.register_buffer("unlabelled", torch.ones(problem.rows, dtype=torch.bool))  # which images are
         self.register_buffer("assignment", torch.full((problem.rows,), -1))  # the latest of every image
         self.register_buffer("changed", torch.zeros(2))  # images that changed class this epoch, images seen again
 
@@ -88,8 +83,6 @@ class Spacing(Method):
             mixed, random = self.problem.mixed, now.random("spacing")
             self.loss.start(features, labels, random=random, mixed=mixed, known_sums=known)
             self.get_buffer("assignment").fill_(-1)  # of prototypes that are no more
-            if self.problem.rows:
-                self.get_buffer("unlabelled").copy_(labels < 0)
             if self.finer is not None and (labels < 0).sum() >= MEMBERS * len(self.finer.prototypes):
                 random = now.random("finer spacing")
                 self.finer.start(features, labels, random=random, mixed=mixed, known_sums=known)
@@ -124,22 +117,14 @@ class Spacing(Method):
         unlabelled_rows(batch, self.problem)
         views = [view.z for view in own_views(latents, batch)]
         views = views[:1] if self.loss.preset.swap is None else views
-        rows, others = batch.rows if self.problem.rows else None, self._others(batch)
+        rows = batch.rows if self.problem.rows else None
         sets = {"spacing": self.loss}
         if self.finer is not None and self.finer.started:
             sets["finer spacing"] = self.finer
         return {
-            name: loss.compute_loss(views, labels=batch.labels, rows=rows, progress=now.progress, others=others)
-            / len(sets)
+            name: loss.compute_loss(views, labels=batch.labels, rows=rows, progress=now.progress) / len(sets)
             for name, loss in sets.items()
         }
-
-    def _others(self, batch: Batch) -> Int[Tensor, " more"] | None:
-        """Unlabelled images that a batch is balanced together with, where it has few to a class."""
-        own = batch.rows[batch.labels < 0]
-        if self.loss.memory is None or len(own) >= SPARSE * self.problem.unlabelled_classes:
-            return None
-        return rows_between(own, self.get_buffer("unlabelled").nonzero()[:, 0], CROWD - len(own))
 
     def after_step(self, latents: list[Latents], batch: Batch, embed: Callable[[int], Latents], now: Now) -> None:
         """Move the prototypes and write down who changed class."""
@@ -180,22 +165,6 @@ class Spacing(Method):
             between = distances(self.loss.prototypes).fill_diagonal_(math.inf)
             found["smallest prototype distance"] = between.min().item()
         return found
-
-
-def rows_between(rows: Int[Tensor, " n"], among: Int[Tensor, " all"], most: int) -> Int[Tensor, " more"]:
-    """Up to so many others of the rows `among`, evenly between those given, which are some of them.
-
-        a_((i + j ⌊N / (m + 1)⌋) mod N),   j = 1 … m,   with i the place of a row among the N, m = ⌈most / n⌉
-
-    Rows of a batch come in an order by chance, so others do without a draw.
-    """
-    most = min(most, len(among) - len(rows))
-    if len(rows) == 0 or most <= 0:
-        return among[:0]
-    times = math.ceil(most / len(rows))
-    steps = torch.arange(1, times + 1, device=rows.device) * (len(among) // (times + 1))
-    places = torch.searchsorted(among, rows)[None] + steps[:, None]
-    return among[places.flatten()[:most] % len(among)]
 
 
 def spacing_of(method: Method) -> SpacingLoss | None:

@@ -184,11 +184,9 @@ class SpacingLoss(nn.Module):
         rows: Int[Tensor, " all"] | None = None,
         progress: float = 0.0,
         part: slice = slice(None),
-        others: Int[Tensor, " more"] | None = None,
     ) -> Scalar:
         """The same, where the latents of every process are at hand: `batch`, labels and rows, of which the views are a
-        `part`. Without a batch the views are all there is. `others` are rows of unlabelled images that assignments are
-        balanced over together with those of the batch, as they are remembered.
+        `part`. Without a batch the views are all there is.
         """
         own = [self.space(view) for view in views]
         if not self.started:
@@ -200,19 +198,14 @@ class SpacingLoss(nn.Module):
                 own[0], prototypes.index_select(0, nearest(own[0].detach(), self.prototypes))
             )
         large = seen[: self.preset.swap.large]
-        assigned = [self._assign(self._recall(u, rows, progress), labels, others)[part] for u in large]
+        assigned = [self._assign(self._recall(u, rows, progress), labels)[part] for u in large]
         if len(own) == 1:  # a view alone learns from itself
             own, assigned = own * 2, assigned * 2
         logits = torch.stack([u @ self.prototypes.T for u in own]) / self.preset.swap.temperature
         return self.preset.weight * mean(swapped_cross_entropy(logits, torch.stack(assigned)))
 
     @torch.no_grad()
-    def _assign(
-        self,
-        u: Float[Tensor, "n d"],
-        labels: Int[Tensor, " n"] | None = None,
-        others: Int[Tensor, " more"] | None = None,
-    ) -> Float[Tensor, "n c"]:
+    def _assign(self, u: Float[Tensor, "n d"], labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, "n c"]:
         """Shares of the prototypes for latents of `space`: as labels say, else by cosines, with balance."""
         assert self.preset.swap is not None
         epsilon, reserved, unlabelled = self.preset.swap.epsilon, int(self.reserved), self._unlabelled(u, labels)
@@ -221,10 +214,7 @@ class SpacingLoss(nn.Module):
         if self.preset.swap.balance == "none":
             guess = (free / epsilon).softmax(1)
         else:
-            seen = free
-            if others is not None and self.memory is not None:
-                seen = torch.cat([free, self.memory[others].to(u) @ self.prototypes[reserved:].T])
-            guess = sinkhorn(seen, epsilon, shares=self._batch_shares(reserved))[: len(free)]
+            guess = sinkhorn(free, epsilon, shares=self._batch_shares(reserved))
         assigned = torch.zeros_like(cosines)
         if labels is not None:
             assigned[~unlabelled, labels[~unlabelled]] = 1.0
