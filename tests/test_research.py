@@ -30,8 +30,7 @@ def test_every_file_that_the_page_shows_runs_and_her_loss_finds_more_than_k_mean
     assert done.returncode == 0, done.stderr
     found = {name: float(share) for name, share in re.findall(r"^(\S+) +([\d.]+)%$", done.stdout, re.MULTILINE)}
     assert [*found] == ["kmeans", "contrast", "contrast+spacing"]
-    assert found["contrast+spacing"] > found["kmeans"] + 5
-    assert found["contrast"] > found["kmeans"]
+    assert min(found["contrast"], found["contrast+spacing"]) > found["kmeans"] + 5
     assert [*found] == re.findall(r"^([\w+]+) +[\d.]+%$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 

@@ -206,5 +206,4 @@ def test_a_classifier_of_clip_art_names_no_doodle_and_would_if_nothing_were_of_n
     )
     assert doodles <= 0.05
     assert named >= 2 * doodles
-    assert later >= 0.7 * before
-    assert before > 0.4
+    assert later >= 0.7 * before > 0.3

@@ -74,7 +74,7 @@ def fit_calibration(x: Float[Tensor, "n features"], labels: Int[Tensor, " n"], s
         found = axes(moments(x[some]), FEW, covariance(x[some][taught], y[taught], centres), shrink)
         u = F.normalize((x[some] - found.centre) @ found.matrix, dim=1).float()
         for share in (1.0, *MISCOUNTED):
-            for reading, told in outcomes(u, y.where(taught, -1), y, seed + turn, share).items():
+            for reading, told in outcomes(u, y.where(taught, -1), y, seed + turn, share, random).items():
                 (scores if share == 1 else miscounted).setdefault(reading, []).append(told)
     lines = {reading: calibrate(some, miscounted[reading]) for reading, some in scores.items()}
     plain = lines.pop(KMEANS, None)
@@ -94,7 +94,12 @@ class Scores(NamedTuple):
 
 
 def outcomes(
-    u: Float[Tensor, "n dim"], labels: Int[Tensor, " n"], truth: Int[Tensor, " n"], seed: int, share: float = 1.0
+    u: Float[Tensor, "n dim"],
+    labels: Int[Tensor, " n"],
+    truth: Int[Tensor, " n"],
+    seed: int,
+    share: float = 1.0,
+    random: torch.Generator | None = None,
 ) -> dict[str, Scores]:
     """Read unlabelled images (−1) in every way, as so large a share of the true number of classes, and see what was
     right and what was new.
@@ -104,6 +109,8 @@ def outcomes(
     counts = torch.bincount(labels[taught], minlength=known)
     unlabelled, truth = u[~taught], truth[~taught]
     every = read_every(unlabelled, classes - known, KnownPoints(u[taught], labels[taught], counts), seed)
+    plain = semi_supervised_kmeans(u, labels, classes, random or generator(seed))  # its lines differ less by the draw
+    every[KMEANS] = plain._replace(assignment=plain.assignment[~taught])
     return {reading: see(unlabelled, truth, found, counts) for reading, found in every.items()}
 
 
