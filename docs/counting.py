@@ -201,9 +201,11 @@ def main() -> None:
     """Count everything, or some anew, write the results, print the tables."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("cifar", type=Path)
-    words.add_argument("sets", nargs="*", choices=[*SETS, DRAWN], default=[*SETS, DRAWN])
+    words.add_argument("sets", nargs="*", help=f"some of {', '.join([*SETS, DRAWN])}; default: all")
     words.add_argument("--output", type=Path, default=Path("results/counting.json"))
     asked = words.parse_args()
+    if strange := {*asked.sets} - {*SETS, DRAWN}:  # `choices` would refuse an empty list in Python 3.11
+        words.error(f"there is no set {', '.join(sorted(strange))}; there are {', '.join([*SETS, DRAWN])}")
     there = json.loads(asked.output.read_text(encoding="utf-8"))["rows"] if asked.output.exists() else []
     setting = {
         "measure": "classes in all, known and new; gaps between chances and what happened, in images, by tenths",
@@ -213,7 +215,7 @@ def main() -> None:
         "command": "python docs/counting.py CIFAR",
         "versions": versions(),
     }
-    for name in asked.sets:
+    for name in asked.sets or [*SETS, DRAWN]:
         with tempfile.TemporaryDirectory() as place:
             for row in rows(asked.cifar, Path(place), name):
                 print(row, flush=True)

@@ -135,3 +135,10 @@ def test_a_progress_with_a_title_tells_the_same_of_every_stage_under_it():
     progress("learn", 3, {"epoch": 1.0})
     progress("find", 5, {"epoch": 2.0})
     assert told == [("seed 0", 3, {"epoch": 1.0}), ("seed 0", 5, {"epoch": 2.0})]
+
+
+def test_a_stage_that_comes_again_with_more_to_do_has_a_bar_as_long(capsys):
+    with console.show_progress() as progress:
+        for number in (3, 5):
+            progress("look", number, {"epoch": float(number)})
+    assert "5/5" in capsys.readouterr().err

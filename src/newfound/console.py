@@ -163,7 +163,7 @@ def show_progress() -> Iterator[Progress]:
             def progress(stage: str, epochs: int, row: dict[str, float]) -> None:
                 if stage not in tasks:
                     tasks[stage] = bars.add_task(stage, total=epochs)
-                bars.update(tasks[stage], completed=int(row["epoch"]))
+                bars.update(tasks[stage], total=epochs, completed=int(row["epoch"]))  # a stage may come twice
 
             yield progress
     finally:

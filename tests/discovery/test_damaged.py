@@ -289,7 +289,7 @@ def test_a_run_from_before_a_rehearsal_was_kept_as_values_is_read_and_its_text_s
     found, edits, _ = read_run(tmp_path / "run")
     assert (found.way, found.expected) == (None, None)
     shown = page(classes(found, edits))
-    assert (shown.rehearsed, shown.expected, shown.facts["rehearsal"]) == ([], "", text)
+    assert (shown.rehearsed, shown.expected, shown.facts["rehearsal"]) == ({}, "", text)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from newfound.functional.counting import Errors
 from newfound.functional.rehearsal import (
     CLASSES,
     ENOUGH,
+    GLANCE,
     Expected,
     Rehearsal,
     Trial,
     Way,
     choose,
+    describe,
     expect,
     gain,
     hide,
@@ -210,7 +212,7 @@ def test_where_known_classes_are_not_among_images_the_other_trials_count():
     found = Rehearsal(8, 4, trials=mixed, apart=apart)
     assert (found.tried(mixed=True), found.tried(mixed=False)) == (mixed, apart)
     assert found._replace(apart=()).tried(mixed=False) == mixed
-    assert [row[1] for row in tabulate(found, PLAIN, mixed=False)] == [0.75]
+    assert tabulate(found, PLAIN, mixed=False) == {"eye": [(PLAIN.manner, 0.75, True)]}
 
 
 def test_ways_tell_nothing_where_none_does_better_than_lots():
@@ -236,8 +238,14 @@ def test_what_networks_side_by_side_have_in_common_is_said_once(backbone, name):
 
 def test_the_table_shows_backbones_first_and_the_best_before():
     found = Rehearsal(8, 4, (Trial(PLAIN, (0.5,)),), (Trial(PLAIN, (0.4,)), Trial(SHIFTED, (0.6,))))
-    assert tabulate(found, SHIFTED) == [
-        ("first look: eye, k-means", 0.5, False),
-        ("eye, mean-shift, shrunk by 3", 0.6, True),
-        ("eye, k-means, shrunk by 3", 0.4, False),
-    ]
+    ways = [("mean-shift, shrunk by 3", 0.6, True), ("k-means, shrunk by 3", 0.4, False)]
+    assert tabulate(found, SHIFTED) == {GLANCE: [("eye, k-means", 0.5, False)], "eye": ways}
+    assert tabulate(found._replace(backbones=()), SHIFTED) == {"eye": ways}
+
+
+def test_no_line_of_the_table_is_wider_than_a_terminal():
+    widest = Way(
+        "efficientnet-lite0+efficientnet-lite2 on whole pictures", 3.0, "pairs+spacing:aligned", "discriminant"
+    )
+    found = Rehearsal(100, 10, (Trial(widest, (0.5,)),), (Trial(widest, (0.4,)),))
+    assert max(map(len, describe(found, widest))) <= 80

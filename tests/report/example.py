@@ -43,7 +43,7 @@ def full(word: str) -> Page:
         captions=[word],
         curves={word: [1.0]},
         rehearsal=word,
-        rehearsed=[(word, 0.5, True)],
+        rehearsed={word: [(word, 0.5, True)]},
         expected=word,
         metrics={word: 0.5},
         measured=word,

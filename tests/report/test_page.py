@@ -174,12 +174,11 @@ def decode(img: str) -> Image.Image:
 
 
 def test_a_rehearsal_is_a_table_with_what_was_taken_marked():
-    rows = [("lite0, k-means", 0.7512, False), ("lite2, discriminant", 0.8024, True)]
+    rows = {"A first look": [("lite0, k-means", 0.7512, False)], "lite2": [("discriminant", 0.8024, True)]}
     text = render(example(rehearsal="On 4 of 8 known classes.", rehearsed=rows, expected="67 % (56 to 77)"))
     words = Reader(text).words
     assert "On 4 of 8 known classes." in words
-    assert "lite2, discriminant taken80.2%" in words
-    assert "lite0, k-means75.1%" in words
+    assert "A first looklite0, k-means75.1%lite2discriminant taken80.2%" in words
     assert "67 % (56 to 77)" in words
     assert text.count("<strong>taken</strong>") == 1
     assert "Rehearsal" not in Reader(render(example())).words

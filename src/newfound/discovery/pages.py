@@ -17,7 +17,7 @@ from newfound.discovery.judging import DOUBTFUL, EXEMPLARS
 from newfound.discovery.summary import explain_gaps
 from newfound.discovery.tables import find_nearest_known, measure, tabulate_assignments, tabulate_classes
 from newfound.errors import counted
-from newfound.functional.rehearsal import introduce, tabulate
+from newfound.functional.rehearsal import Rows, introduce, tabulate
 from newfound.report import page as report
 from newfound.report.maps import flatten
 
@@ -105,13 +105,13 @@ def find_faults(now: Classes, summary: pd.DataFrame) -> list[str]:
     return faults
 
 
-def _rehearsal(found: Found) -> tuple[str, list[tuple[str, float, bool]]]:
-    """On which known classes ways were tried, in a sentence, and a row for each; nothing where none was."""
+def _rehearsal(found: Found) -> tuple[str, dict[str, Rows]]:
+    """On which known classes ways were tried, in a sentence, and rows below each heading; nothing where none was."""
     rehearsal = found.model.rehearsal
     if found.way is None or rehearsal is None or not rehearsal.trials:
-        return "", []
+        return "", {}
     rows = tabulate(rehearsal, found.way, mixed=found.run is None or found.run.mixed)
-    return f"{introduce(rehearsal)}, to choose how to find new ones. Backbones come first.", rows
+    return f"{introduce(rehearsal)}, to choose how to find new ones.", rows
 
 
 def _class(now: Classes, table: pd.DataFrame, number: int, nearest: int | None) -> report.FoundClass:

@@ -36,8 +36,8 @@ CLASSES, ROWS = 10, 1500
 FEWEST, ENOUGH = 4, 4
 """Known classes below which nothing can be rehearsed, and images that each of them must have to count."""
 
-GLANCE, TAKEN = "first look: ", "  ← taken"
-"""How the lines of backbones begin, and what marks the line that was taken."""
+GLANCE, TAKEN = "A first look, at fewer images", "  ← taken"
+"""What stands above the lines of backbones, and what marks the line that was taken."""
 
 
 class Hiding(NamedTuple):
@@ -108,8 +108,13 @@ class Way(NamedTuple):
 
     def describe(self) -> str:
         """Itself, in a few words."""
-        trained = "" if self.method == "kmeans" else f", trained by {self.method}"
-        return f"{self.backbone}{trained}, {self.reading}{f', shrunk by {self.shrink:g}' if self.shrink else ''}"
+        return f"{self.backbone}, {self.manner}"
+
+    @property
+    def manner(self) -> str:
+        """What is done with what the backbone says, in a few words."""
+        trained = "" if self.method == "kmeans" else f"trained by {self.method}, "
+        return f"{trained}{self.reading}{f', shrunk by {self.shrink:g}' if self.shrink else ''}"
 
 
 class Trial(NamedTuple):
@@ -272,17 +277,21 @@ def tell_nothing(trials: Sequence[Trial], lots: Trial) -> bool:
     return all(better <= NOISE * error for better, error in (gain(trial, lots) for trial in trials))
 
 
-def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> list[tuple[str, float, bool]]:
-    """A row for each way, the best before: what it is, its mean score, and whether it was taken. First come those of
-    the look through every backbone, which was at fewer images; what was taken is one of the others.
+Rows = list[tuple[str, float, bool]]
+"""Lines of a table: what was tried, its mean score, and whether it was taken."""
+
+
+def tabulate(rehearsal: Rehearsal, taken: Way, *, mixed: bool = True) -> dict[str, Rows]:
+    """The lines below each heading, the best before: the look through every backbone, where there was one, and the ways
+    of the backbone that was taken, of which one was.
     """
     looked, tried = (
         sorted(trials, key=lambda trial: (-trial.mean, trial.way))
         for trials in (rehearsal.backbones, rehearsal.tried(mixed=mixed))
     )
-    first = [(f"{GLANCE}{name_family(trial.way.backbone)}, {trial.way.reading}", trial.mean, False) for trial in looked]
-    ways = [trial.way._replace(backbone=name_family(trial.way.backbone)) for trial in tried]
-    return first + [(way.describe(), trial.mean, trial.way == taken) for way, trial in zip(ways, tried, strict=True)]
+    first = [(f"{name_family(trial.way.backbone)}, {trial.way.reading}", trial.mean, False) for trial in looked]
+    ways = [(trial.way.manner, trial.mean, trial.way == taken) for trial in tried]
+    return ({GLANCE: first} if first else {}) | {name_family(taken.backbone): ways}
 
 
 def name_family(backbone: str) -> str:
@@ -298,7 +307,8 @@ def introduce(found: Rehearsal) -> str:
 
 
 def describe(found: Rehearsal, taken: Way, *, mixed: bool = True) -> list[str]:
-    """The table of a rehearsal, a line each."""
+    """The table of a rehearsal, a line each, none wider than a terminal."""
     lines = [f"{introduce(found)} (mean accuracy, %)"]
-    rows = tabulate(found, taken, mixed=mixed)
-    return lines + [f"{100 * mean:5.1f}  {way}{TAKEN if mine else ''}" for way, mean, mine in rows]
+    for heading, rows in tabulate(found, taken, mixed=mixed).items():
+        lines += [f"{heading}:", *(f"{100 * mean:6.1f}  {way}{TAKEN if mine else ''}" for way, mean, mine in rows)]
+    return lines

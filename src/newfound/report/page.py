@@ -62,7 +62,8 @@ class Page:
     chosen: int = 0  # the number that was taken, where it was estimated
     reason: str = ""  # one sentence: why
     rehearsal: str = ""  # one sentence: on which known classes ways were tried
-    rehearsed: list[tuple[str, float, bool]] = field(default_factory=list)  # way, mean accuracy, whether it was taken
+    rehearsed: dict[str, list[tuple[str, float, bool]]] = field(default_factory=dict)
+    """Below each heading: way, mean accuracy, whether it was taken."""
     expected: str = ""  # the accuracy that it lets expect
     metrics: dict[str, float] | None = None  # only where the truth is known
     measured: str = ""  # one sentence: on which images, against what
@@ -306,16 +307,24 @@ def rehearsal(page: Page) -> str:
     """What was tried on known classes that were hidden, and what was taken."""
     if not page.rehearsed:
         return ""
-    rows = "".join(
-        f'<tr><th scope="row">{escape(way)}{" <strong>taken</strong>" if taken else ""}</th>'
-        f'<td><span class="bar" style="--share:{accuracy:.1%}"></span>{accuracy:.1%}</td></tr>'
-        for way, accuracy, taken in page.rehearsed
+    bodies = "".join(
+        f'<tbody><tr><th scope="rowgroup" colspan="2">{escape(heading)}</th></tr>{"".join(map(_tried, rows))}</tbody>'
+        for heading, rows in page.rehearsed.items()
     )
     hoped = f"<p>Expected accuracy on the images of this run: {escape(page.expected)}.</p>" if page.expected else ""
     return (
         f'<h2>Rehearsal</h2><p class="note">{escape(page.rehearsal)}</p>'
         '<table class="comparison"><thead><tr><th scope="col">Way</th><th scope="col">Mean accuracy</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{hoped}"
+        f"{bodies}</table>{hoped}"
+    )
+
+
+def _tried(row: tuple[str, float, bool]) -> str:
+    """One way, its accuracy and its bar."""
+    way, accuracy, taken = row
+    return (
+        f'<tr><th scope="row">{escape(way)}{" <strong>taken</strong>" if taken else ""}</th>'
+        f'<td><span class="bar" style="--share:{accuracy:.1%}"></span>{accuracy:.1%}</td></tr>'
     )
 
 
