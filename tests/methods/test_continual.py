@@ -138,6 +138,37 @@ def test_a_copy_is_held_only_where_unlabelled_images_may_be_of_known_classes(mix
         )
 
 
+def mixed_pile(known, novel, each, more):
+    """Latents of unlabelled images, `each` of every known class and `more` of every novel one, and their classes."""
+    places = F.normalize(torch.randn(known + novel, DIM, generator=generator("places")), dim=1) + 0.5
+    truth = torch.cat([torch.arange(known).repeat(each), torch.arange(known, known + novel).repeat(more)])
+    z = places[truth] + 0.05 * torch.randn(len(truth), DIM, generator=generator("scatter"))
+    return z, truth, places
+
+
+@pytest.mark.parametrize("name", ["anchored", "anchored:apart"])
+def test_among_images_of_known_classes_novel_prototypes_start_at_novel_classes(name):
+    z, truth, places = mixed_pile(5, 3, each=40, more=20)
+    known = Statistics(places[:5], 0.05**2 * torch.eye(DIM), torch.full((5,), 30))
+    model = Model(SmallResNet(2, 2), 8, 3, tuple("abcde"), head=nn.Linear(DIM, 5), known=known)
+    method = parse(name).build(Problem(DIM, 5, 3, False, len(z), mixed=True), model)
+    method.before_epoch(lambda: Survey(z, torch.full((len(z),), -1)), NOW._replace(epoch=0, step=0))
+    guess = method.logits(z).argmax(1)
+    assert torch.equal(guess[truth < 5], truth[truth < 5])
+    assert {frozenset(guess[truth == k].tolist()) for k in (5, 6, 7)} == {frozenset({k}) for k in (5, 6, 7)}
+
+
+def test_known_classes_that_are_absent_get_few_of_the_images():
+    z, _, places = mixed_pile(5, 3, each=0, more=40)
+    known = Statistics(places[:5], 0.05**2 * torch.eye(DIM), torch.full((5,), 30))
+    model = Model(SmallResNet(2, 2), 8, 3, tuple("abcde"), head=nn.Linear(DIM, 5), known=known)
+    method = parse("anchored").build(Problem(DIM, 5, 3, False, len(z), mixed=True), model)
+    labels = torch.full((len(z),), -1)
+    method.before_epoch(lambda: Survey(z, labels), NOW._replace(epoch=0, step=0))
+    assigned = method._assign(method.space(z) @ method.prototypes.T, labels)
+    assert assigned[:, :5].sum() < 0.1 * len(z)
+
+
 def test_frost_draws_with_a_diagonal_covariance():
     root = make_method("frost").replay.root
     covariance = root @ root.T
@@ -207,12 +238,11 @@ def test_anchors_of_known_classes_do_not_depend_on_novel_ones_and_all_are_equall
     torch.testing.assert_close(apart, torch.full_like(apart, math.sqrt(2)), atol=1e-5, rtol=0)
 
 
-def test_classes_that_have_no_room_for_anchors_are_refused():
+def test_classes_that_have_no_room_for_anchors_are_refused_before_anything_is_trained():
     problem = Problem(DIM, KNOWN, DIM - 1, False, ROWS)
-    method = parse("anchored").build(problem, make_model())
-    survey = Survey(torch.rand(ROWS, DIM, generator=generator("survey")), torch.full((ROWS,), -1))
-    with pytest.raises(InputError, match=r"3 anchors cannot be extended by 15 in 16 dimensions.*Take a backbone"):
-        method.before_epoch(lambda: survey, NOW)
+    with pytest.raises(InputError, match=r"3 known and 15 novel classes .* 16 dimensions.* take a backbone"):
+        parse("anchored").build(problem, make_model())
+    parse("anchored").build(problem._replace(novel=DIM - 2), make_model())
 
 
 def test_unlabelled_images_are_assigned_to_novel_classes_alone_and_labelled_ones_as_labels_say():

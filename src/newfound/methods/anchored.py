@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from newfound.functional.cluster import kmeans
+from newfound.errors import InputError
+from newfound.functional.cluster import ClassSums, constrained_kmeans, kmeans
 from newfound.functional.geometry import extend, means, orthonormal, whitening
 from newfound.functional.losses import feature_distillation, mean, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
@@ -63,7 +64,7 @@ class Anchored(Method):
     the prototypes would favour known classes (decision 19).
 
     Where labelled images take part they take the place of drawn latents. Where unlabelled images may be of known
-    classes they may be assigned to these.
+    classes they may be assigned to these, which k-means holds when it places the novel ones.
     """
 
     prototypes: Float[Tensor, "c d"]
@@ -71,6 +72,7 @@ class Anchored(Method):
     centres: Float[Tensor, "c d"]
     counts: Float[Tensor, " c"]
     limit: Tensor
+    shares: Float[Tensor, " c"]
     metric: Float[Tensor, "d d"]
 
     def __init__(
@@ -82,13 +84,20 @@ class Anchored(Method):
         distilled: float = 10.0,
     ):
         super().__init__()
-        self.problem, self.distilled = problem, distilled
         classes = problem.known + problem.novel
+        if problem.known > 1 and classes > problem.dim + 1:  # else nothing says how far apart
+            raise InputError(
+                f"{problem.known} known and {problem.novel} novel classes are to lie equally far apart, and latents "
+                f"have {problem.dim} dimensions. Needed: at most one class more than dimensions. Look for fewer "
+                "classes, take a backbone whose latents have more dimensions, or another method."
+            )
+        self.problem, self.distilled = problem, distilled
         self.register_buffer("prototypes", torch.zeros(classes, problem.dim))
         self.register_buffer("anchors", torch.zeros(classes, problem.dim))
         self.register_buffer("centres", torch.zeros(classes, problem.dim))
         self.register_buffer("counts", torch.zeros(classes))
         self.register_buffer("limit", torch.tensor(1.0))  # beyond which counts do not grow
+        self.register_buffer("shares", torch.full((classes,), 1 / classes))  # of unlabelled images, as k-means found
         metric = torch.eye(problem.dim) if known is None else whitening(known.within_covariance, SHRINK)
         self.register_buffer("metric", metric)
         self.replay = LatentReplay(known, problem.known, problem.dim)
@@ -102,21 +111,26 @@ class Anchored(Method):
         """Place prototypes and anchors, once."""
         if self.counts.any():
             return
-        seen, known, novel = survey(), self.problem.known, self.problem.novel
+        seen, known, random = survey(), self.problem.known, now.random("novel")
         free = self.space(seen.unlabelled)
         latents, labels = (
             (seen.labelled, seen.labels[seen.labels >= 0])
             if self.problem.labelled
             else self.replay.draw(STAND, now.random("known"))
         )
-        old, _ = means(self.space(latents), labels, known)
-        found = kmeans(free, novel, now.random("novel"))
-        new, counts = means(free, found.assignment, novel)
-        self.prototypes.copy_(F.normalize(torch.cat([old, new]), dim=1))
+        old, told = means(self.space(latents), labels, known)
+        if self.problem.mixed:  # else what is known would be found once more, as novel
+            held = ClassSums(old * told[:, None], told.to(old))
+            assignment = constrained_kmeans(free, held, len(self.counts), random).assignment
+        else:
+            assignment = known + kmeans(free, self.problem.novel, random).assignment
+        centres, sizes = means(free, assignment, len(self.counts))
+        self.prototypes.copy_(F.normalize(torch.cat([old, centres[known:]]), dim=1))
         self.centres.copy_(self.prototypes)
         self.anchors.copy_(place_anchors(self.prototypes[:known], self.prototypes[known:]))
-        self.limit.fill_(len(free) / novel)
-        self.counts.copy_(torch.cat([self.limit.expand(known), counts]).minimum(self.limit).clamp(min=1))
+        self.limit.fill_(len(free) / int((sizes > 0).sum()))  # known classes may be absent
+        self.counts.copy_(torch.cat([self.limit.expand(known), sizes[known:]]).minimum(self.limit).clamp(min=1))
+        self.shares.copy_((sizes + 1) / (sizes + 1).sum())
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """`swapped`, on all rows, and where the backbone is held `distillation`, on unlabelled ones."""
@@ -162,10 +176,13 @@ class Anchored(Method):
         return 0 if self.problem.mixed else self.problem.known
 
     def _assign(self, cosines: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor, "n c"]:
-        """Shares of the prototypes: as labels say, else by cosines, with balance."""
+        """Shares of the prototypes: as labels say, else by cosines, with balance: novel classes get equally much, and
+        where unlabelled images may be of known classes all get what k-means gave them, for these may be absent.
+        """
         free, target = labels < 0, torch.zeros_like(cosines)
         target[~free, labels[~free]] = 1.0
-        target[free, self._first :] = sinkhorn(cosines[free, self._first :], EPSILON).to(target)
+        shares = self.shares if self.problem.mixed else None
+        target[free, self._first :] = sinkhorn(cosines[free, self._first :], EPSILON, shares=shares).to(target)
         return target
 
 
