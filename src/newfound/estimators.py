@@ -138,7 +138,8 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         room = len(part) >= problem.classes  # with fewer rows not every class could be placed
         problem = problem._replace(labelled=single, rows=len(part), mixed=problem.known > 0 and room)
         training = recipe.training.at(self.epochs, self.rate, self.batch_size)
-        heavy = recipe.spacing is not None and recipe.spacing.initial is None  # else they start as light as it says
+        preset = recipe.spacing  # of which some start as light as they say, and some forget on their own
+        heavy = preset is not None and preset.initial is None and preset.swap is None
         inertia = INERTIA * training.epochs * len(part) / problem.classes if heavy else None
         with seeded(seed, "method"):
             method = methods.parse(name, initial=inertia).build(problem, model)

@@ -192,8 +192,12 @@ def test_assignments_remember_how_an_image_was_seen_the_more_the_later_in_the_ru
 
 
 def test_autocast_changes_nothing():
-    loss = SpacingLoss(CLASSES, DIM)
-    loss.start(rand(200, DIM, key="features").float())
+    loss, again = SpacingLoss(CLASSES, DIM), SpacingLoss(CLASSES, DIM)
+    features = rand(200, DIM, key="features").float()
+    loss.start(features)
+    with torch.autocast("cpu", torch.bfloat16):
+        again.start(features)
+    assert torch.equal(again.prototypes, loss.prototypes)
     z, other = rand(40, DIM, key="z").float(), rand(40, DIM, key="other").float()
     expected = loss(z, other)
     with torch.autocast("cpu", torch.bfloat16):

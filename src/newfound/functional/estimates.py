@@ -79,8 +79,8 @@ def estimate_dtc(
 def _halfway(curve: tuple[Candidate, ...], clusters: tuple[Int[Tensor, " n"], ...], probes: int, small: float) -> Count:
     """DTC's estimate: half-way between the best two, without clusters that hold little of what the largest does.
 
-    Of two that tie it is the larger, as in DTC's code: with too few clusters a novel class may share that of an anchor
-    far away, which this silhouette does not see.
+    Of two that tie in accuracy it is the one with the better silhouette, then, as in DTC's code, the larger: with too
+    few clusters a novel class may share that of an anchor far away, which this silhouette does not see.
     """
     apart = max(curve, key=lambda candidate: (candidate.silhouette, candidate.classes)).classes
     right = max(curve, key=lambda candidate: (_merit(candidate), candidate.classes)).classes

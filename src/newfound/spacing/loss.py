@@ -34,7 +34,7 @@ class SpacingLoss(nn.Module):
     t_iv is what view v of image i is assigned to, m_i how the image was seen so far (temporal ensembling, Laine & Aila
     2017; left out where nobody says which images these are), with β growing from 0 to `memory` over the run. n_k
     latents of the batch are nearest to p_k. Anchors e are orthonormal, the nearest such to the prototypes at the start,
-    so all are √2 apart. W whitens by `within_covariance`, that of known classes' latents, where given.
+    so all are √2 apart where c ≤ d. W whitens by `within_covariance`, that of known classes' latents, where given.
 
     The presets of the paper have no views; each latent is pulled to its nearest prototype, and nothing is put back on
     the sphere (Algorithm 2):
@@ -128,7 +128,20 @@ class SpacingLoss(nn.Module):
                 f"SpacingLoss was made for {len(self.memory)} images, and starts with latents of {len(features)}. "
                 "Needed: a row for each. Give `images` the number of rows that `start` is given."
             )
-        z, random = self.space(features), random or generator("spacing")
+        if not self.started:  # a restart need not say it again
+            warn_of_room(len(self.prototypes), self.prototypes.shape[1], self.preset)
+        with torch.autocast(features.device.type, enabled=False):
+            self._start(self.space(features), labels, random or generator("spacing"), mixed, known_sums)
+
+    def _start(
+        self,
+        z: Float[Tensor, "all d"],
+        labels: Int[Tensor, " all"] | None,
+        random: torch.Generator,
+        mixed: bool,
+        known_sums: ClassSums | None,
+    ) -> None:
+        """The same, from latents in `space`."""
         if labels is None or self.preset.known == "k-means":
             labels = torch.full((len(z),), -1, device=z.device)
         self.mixed.fill_(mixed)
@@ -149,8 +162,6 @@ class SpacingLoss(nn.Module):
             self.counts[: len(known_sums.counts)] += known_sums.counts.minimum(self.limit)
         if self.memory is not None:
             self.memory.copy_(z)
-        if not self.started:  # a restart need not say it again
-            warn_of_room(len(self.prototypes), self.prototypes.shape[1], self.preset)
         self.anchors.copy_(place_anchors(self.prototypes, self.preset, random))
         self.started.fill_(True)
         parallel.broadcast(self)  # one process's k-means may have ended elsewhere
