@@ -239,7 +239,7 @@ def test_what_is_known_goes_where_a_backbone_that_learnt_took_it(place, monkeypa
 
 
 def test_a_row_ends_with_known_and_novel_classes_their_harmonic_mean_and_what_was_forgotten():
-    row = continual.summarise([[0.9, 0.9], [0.8, 0.5, 0.7], [0.6, 0.4, 0.2, 0.45]])
+    row = continual.summarise([[0.9, 0.9], [0.8, 0.5, 0.7], [0.6, 0.4, 0.2, 0.45]], (5, 2, 2))
     assert row["groups"] == [[0.9], [0.8, 0.5], [0.6, 0.4, 0.2]]
     assert row["all"] == [0.9, 0.7, 0.45]
     assert row["last"] == {
@@ -253,6 +253,11 @@ def test_a_row_ends_with_known_and_novel_classes_their_harmonic_mean_and_what_wa
         "known": pytest.approx(0.3),
         "groups": pytest.approx([0.3, 0.1]),
     }
+
+
+def test_novel_classes_count_alike_whatever_the_size_of_their_step():
+    row = continual.summarise([[0.7, 0.7], [0.7, 0.9, 0.75], [0.7, 0.9, 0.1, 0.48]], (50, 10, 40))
+    assert row["last"]["novel"] == pytest.approx((10 * 0.9 + 40 * 0.1) / 50)
 
 
 def made(methods, seeds=(0, 1, 2), forgotten=0.01, backbone=FEATURES):

@@ -129,3 +129,11 @@ def test_rows_of_one_seed_that_share_a_start_began_with_the_same_latents(path):
     assert max(map(len, starts.values())) > 1
     for start, before in starts.items():
         assert len({tuple(values.items()) for values in before.values()}) == 1, (start, before)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_file_can_be_read_by_strict_readers(path):
+    def refuse(word):
+        raise ValueError(f"{word} is not JSON")
+
+    json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)

@@ -16,7 +16,7 @@ from newfound.data.views import DRAWS, draw_numbers
 from newfound.functional.geometry import affine_fit
 from newfound.networks.backbone import Backbone
 from newfound.networks.model import Model, Statistics
-from newfound.training.loop import survey
+from newfound.training.loop import accelerator, survey
 from newfound.types import Now, Training, generator
 
 VIEWS = DRAWS
@@ -57,13 +57,13 @@ def adapt_model(
     model: Model, pixels: UInt8[Tensor, "n channels height width"], view: str, seed: int, shrink: float = SHRINK
 ) -> Model:
     """The model with a settled backbone, and what it tells of the known classes carried along; the given one stays."""
-    settled = replace(model, backbone=copy.deepcopy(model.backbone))
-    adapt_batch_norm(settled.backbone, pixels, view, seed)
+    before, after = (copy.deepcopy(model.backbone).to(accelerator().device) for _ in range(2))
+    adapt_batch_norm(after, pixels, view, seed)
+    settled = replace(model, backbone=after)
     if model.known is None:
         return settled
     data = PixelDataset(pixels, torch.full((len(pixels),), -1))
-    before, after = (survey(backbone, data).features for backbone in (model.backbone, settled.backbone))
-    return carried(settled, before, after, shrink)
+    return carried(settled, *(survey(backbone, data).features.cpu() for backbone in (before, after)), shrink)
 
 
 def carried(

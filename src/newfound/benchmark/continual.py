@@ -190,7 +190,7 @@ def run(which: Sequence, source: Source, name: str, seed: int, progress: Progres
         "training": which.training(name).settings(),
         "seconds": round(time.perf_counter() - began, 1),
         "versions": versions(),
-    } | rounded(summarise(table) | found)
+    } | rounded(summarise(table, sizes) | found)
 
 
 def _walk(
@@ -217,7 +217,8 @@ def _walk(
         old = StepImages(torch.cat([old.rows, more.rows]), torch.cat([old.labels, more.labels]))
         table.append(score(source, sizes[: step + 1], tell(done, source.test(model)), names))
         progress(f"seed {seed}: {name}", len(sizes) - 1, {"epoch": float(step)})
-    return {"discovery": discovered, "forward transfer": forward_transfer(discovered[1:], from_first)}
+    later = {"forward transfer": forward_transfer(discovered[1:], from_first)} if from_first else {}
+    return {"discovery": discovered} | later
 
 
 def seen_at_first(source: Source, known: int) -> StepImages:
@@ -238,12 +239,13 @@ def score(source: Source, sizes: Many[int], logits: Float[Tensor, "m outputs"], 
     return [*groups, group_accuracy(truth, guess, names, [sum(sizes)])[0]]
 
 
-def summarise(table: list[list[float]]) -> dict[str, Any]:
-    """Every number of a row: after each step accuracy by group and of all, at the end known, novel and their harmonic
-    mean, and what was forgotten.
+def summarise(table: list[list[float]], sizes: Many[int]) -> dict[str, Any]:
+    """Every number of a row: after each step accuracy by group and of all, at the end known, novel (each class as much,
+    whatever the size of its group) and their harmonic mean, and what was forgotten.
     """
     groups, everything = [row[:-1] for row in table], [row[-1] for row in table]
-    last = ByKind(everything[-1], groups[-1][0], sum(groups[-1][1:]) / max(1, len(groups[-1]) - 1))
+    right = sum(classes * share for classes, share in zip(sizes[1:], groups[-1][1:], strict=True))
+    last = ByKind(everything[-1], groups[-1][0], right / max(1, sum(sizes[1:])))
     lost = forgetting(groups)[:-1]
     return {
         "groups": groups,

@@ -32,7 +32,7 @@ from newfound.networks.backbone import Backbone, Tail
 from newfound.networks.heads import unbiased
 from newfound.networks.model import Model, Statistics
 from newfound.networks.pretrained import load_pretrained
-from newfound.training.loop import survey
+from newfound.training.loop import accelerator, survey
 
 
 @runtime_checkable
@@ -101,7 +101,7 @@ class PixelSource:
             return model.backbone, PixelDataset(self.train.pixels[rows], labels)
 
         def make(folder: Path) -> None:
-            remember(model.backbone, self.train.pixels, folder / MAPS, VIEW, 0)
+            remember(model.backbone.to(accelerator().device), self.train.pixels, folder / MAPS, VIEW, 0)
 
         setting = {"first": self.folder.name, "images": self.fingerprint, "view": VIEW}
         maps = recall(entries.entry("maps", setting, make) / MAPS)
@@ -109,7 +109,8 @@ class PixelSource:
 
     def test(self, model: Model) -> Float[Tensor, "m dim"]:
         """Latents of all test images."""
-        return survey(model.backbone, PixelDataset(self.tests.pixels, self.test_labels)).features.cpu()
+        backbone = model.backbone.to(accelerator().device)
+        return survey(backbone, PixelDataset(self.tests.pixels, self.test_labels)).features.cpu()
 
 
 @final
