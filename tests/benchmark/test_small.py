@@ -199,7 +199,20 @@ def test_an_unknown_part_is_refused_with_those_there_are(tmp_path):
         evidence.evidence(None, tmp_path, only=["doodle"])
 
 
-def test_means_of_sets_are_told_where_there_are_several(ran, tmp_path, monkeypatch):
+def test_parts_of_one_collection_are_one_witness():
+    collections = {name: part.collection for name, part in evidence.PARTS.items()}
+    assert set(collections.values()) == {"doodles", "digits", "fashion-mnist", "cifar10", "cifar100"}
+    assert collections["digits-even"] == "digits"
+    assert collections["cifar10-tail"] == collections["two-stage-cifar10-5-5@11-cpu"] == "cifar10"
+
+
+def test_sets_of_one_collection_count_once_in_the_means():
+    gains = {"digits-0-4": 1.0, "digits-even": 3.0, "fashion-mnist": 8.0}
+    every = {name: pd.DataFrame({"accuracy": [gain], "nmi": [0.0]}) for name, gain in gains.items()}
+    assert evidence._means(every)["accuracy"].tolist() == [2.0, 8.0]
+
+
+def test_means_are_told_where_there_are_several_sets(ran, tmp_path, monkeypatch):
     names = ("tiny", "again")
     monkeypatch.setattr(evidence, "PARTS", {name: evidence.Part(name, ("kmeans",), (1,)) for name in names})
     for name in names:
@@ -207,7 +220,7 @@ def test_means_of_sets_are_told_where_there_are_several(ran, tmp_path, monkeypat
         (tmp_path / f"evidence-{name}.json").write_bytes(ran.read_bytes())
     (line,) = [line for line in evidence.means(tmp_path).splitlines() if " − k-means on the start features | " in line]
     assert line.startswith("| spacing (the default) − ")
-    assert line.endswith(" | 2 |")
+    assert line.endswith(" | 2 | 2 |")
 
 
 def test_pages_are_made_of_what_was_run(ran):

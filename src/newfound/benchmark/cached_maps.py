@@ -63,7 +63,7 @@ def adapt_model(
     if model.known is None:
         return settled
     data = PixelDataset(pixels, torch.full((len(pixels),), -1))
-    return carried(settled, *(survey(backbone, data).features.cpu() for backbone in (before, after)), shrink)
+    return carried(settled, survey(before, data).features.cpu(), survey(after, data).features.cpu(), shrink)
 
 
 def carried(

@@ -50,6 +50,10 @@ ABOUT = {
 """What each small set is."""
 
 
+COLLECTIONS = ("doodles", "digits", "fashion-mnist", "cifar10")
+"""Of whose images small sets are made, as their names begin."""
+
+
 class Part(NamedTuple):
     """One file of evidence: a table of CIFAR on an order of its classes, or a small set; its rows and its seeds."""
 
@@ -57,6 +61,12 @@ class Part(NamedTuple):
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
     table: Table | None = None
+
+    @property
+    def collection(self) -> str:
+        """Whose images these are: parts that share a collection do not speak independently."""
+        own = (name for name in COLLECTIONS if self.name.startswith(name))
+        return next(own, self.name) if self.table is None else self.table.dataset
 
 
 def _large(dataset: str, split: str, seeds: tuple[int, ...]) -> Part:
@@ -230,19 +240,19 @@ def verdicts(folder: Path) -> str:
         what, every = f"{TITLES[one]} − {TITLES[other]}", _every(folder, one, other)
         lines += [[what, name, *_verdict(found)] for name, found in every.items()]
         if len(every) > 1:
-            lines.append([what, "**means of the sets**", *_verdict(_means(every))])
+            lines.append([what, "**means of the collections**", *_verdict(_means(every))])
     return markdown(("difference", "set", "accuracy, points", "NMI", "seeds"), lines)
 
 
 def means(folder: Path) -> str:
-    """One method minus another over the means of all sets, in Markdown."""
+    """One method minus another over the means of all collections, in Markdown."""
     found = {(one, other): _every(folder, one, other) for one, other in COMPARED}
     lines = [
-        [f"{TITLES[one]} − {TITLES[other]}", *_verdict(_means(every))]
+        [f"{TITLES[one]} − {TITLES[other]}", *_verdict(_means(every)), len(every)]
         for (one, other), every in found.items()
         if len(every) > 1
     ]
-    return markdown(("difference", "accuracy, points", "NMI", "sets"), lines)
+    return markdown(("difference", "accuracy, points", "NMI", "collections", "sets of these"), lines)
 
 
 def _every(folder: Path, one: str, other: str) -> dict[str, pd.DataFrame]:
@@ -252,7 +262,9 @@ def _every(folder: Path, one: str, other: str) -> dict[str, pd.DataFrame]:
 
 
 def _means(every: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    return pd.DataFrame([found.mean() for found in every.values()])
+    """The mean difference on each collection, its sets weighed alike: sets of the same images are one witness."""
+    sets = pd.DataFrame([found.mean() for found in every.values()])
+    return sets.groupby([PARTS[name].collection for name in every], sort=False).mean()
 
 
 def differences(results: dict[str, Any], one: str, other: str, reading: str = READING) -> pd.DataFrame:
