@@ -165,7 +165,10 @@ def tell(name: str, choice: int, truth: int, found: Discovery, worth: dict[str, 
     """One run as a row."""
     assert found.found.count is not None
     count = {key: value for key, value in found.found.count._asdict().items() if key != "curve"}
-    return {"set": name, "choice": choice, "truth": truth} | count | {"method": found.facts["method"]} | worth
+    expected = found.found.expected
+    said = None if expected is None else [round(value, 4) for value in expected[:3]]
+    own = {"method": found.facts["method"], "expected": said}
+    return {"set": name, "choice": choice, "truth": truth} | count | own | worth
 
 
 def drawn(seed: int) -> dict[str, object]:
@@ -229,7 +232,7 @@ def main() -> None:
 
 def table(found: pd.DataFrame) -> str:
     """What the results say, in Markdown."""
-    return f"{table_counts(found)}\n\n{table_chances(found)}"
+    return f"{table_counts(found)}\n\n{table_chances(found)}\n\n{tell_expected(found)}"
 
 
 def table_counts(found: pd.DataFrame) -> str:
@@ -294,6 +297,20 @@ def table_chances(found: pd.DataFrame) -> str:
         f"sets, of later images in {better[1]} ({right_later} and {all_later} in the mean).",
     ]
     return "\n".join(lines)
+
+
+def tell_expected(found: pd.DataFrame) -> str:
+    """How near the accuracy that was expected came to what was found, where one was expected."""
+    told = found.dropna(subset="expected")
+    hopes = pd.DataFrame([*told["expected"]], columns=["accuracy", "least", "most"], index=told.index)
+    truly = pd.Series([pile["accuracy"] for pile in told["pile"]], index=told.index, dtype=float)
+    off = hopes["accuracy"] - truly
+    near, inside = off.abs() <= 0.1, (hopes["least"] <= truly) & (truly <= hopes["most"])
+    return (
+        f"The accuracy that a rehearsal let expect was within 10 points of what was found in {near.sum()} of "
+        f"{len(told)} runs, {100 * off.mean():+.1f} points off in the mean; {inside.sum()} intervals held it. All of "
+        "these estimated the number of classes."
+    )
 
 
 if __name__ == "__main__":

@@ -425,8 +425,9 @@ def export(
         raise InputError(f"--preview is of folders, and {to} is one file. Leave it out, or export to folders.")
     discovery = Discovery.load(run)
     if preview:
-        rows = [(len(members), str(output / name)) for name, members in plan_folders(discovery.classes).items()]
-        console.table(pd.DataFrame(rows, columns=["images", "folder"]), "What would be written", names=("folder",))
+        rows = [(len(members), name) for name, members in plan_folders(discovery.classes).items()]
+        shown = pd.DataFrame(rows, columns=["images", "folder"])
+        console.table(shown, f"What would be written to {output}", names=("folder",))
         return
     console.say(f"Written: {discovery.export(to, output, images=images, link=link)}")
 

@@ -86,7 +86,7 @@ def table(rows: "DataFrame", title: str, *, names: Collection[str] = (), spare: 
 
     if not first():
         return
-    console, table = Console(emoji=False), Table(title=printable(title))
+    console, table = Console(emoji=False), Table(title=escape(printable(title)))
     rows = _leave_out(rows, console.width, names, spare)
     text = _as_text(rows)
     columns = [[printable(str(column)), *text[column]] for column in text.columns]

@@ -331,14 +331,16 @@ def command(*words):
 
 def test_the_command_says_what_it_would_write_and_then_writes_it(found, tmp_path, capsys):
     Discovery(found).save(tmp_path / "run")
-    command(tmp_path / "run", "--to", "folders", "-o", tmp_path / "out", "--preview")
+    out = tmp_path / f"a name that leaves no room beside it, {'x' * 60} [1]"
+    command(tmp_path / "run", "--to", "folders", "-o", out, "--preview")
     said = capsys.readouterr().out
-    assert "new-2" in said
+    assert {"new-2", "unsure"} <= {*said.split()}
+    assert "[1]" in said
     with pytest.raises(InputError, match="--preview"):
-        command(tmp_path / "run", "--to", "csv", "-o", tmp_path / "out", "--preview")
-    assert not (tmp_path / "out").exists()
-    command(tmp_path / "run", "--to", "folders", "-o", tmp_path / "out")
-    assert colours(tmp_path / "out") == expected(classes(found))
+        command(tmp_path / "run", "--to", "csv", "-o", out, "--preview")
+    assert not out.exists()
+    command(tmp_path / "run", "--to", "folders", "-o", out)
+    assert colours(out) == expected(classes(found))
 
 
 def test_the_command_exports_classes_as_people_left_them(found, tmp_path):
