@@ -62,7 +62,8 @@ def sound(tmp_path_factory):
         seen = Statistics(torch.rand(2, eye.dim), torch.eye(eye.dim), torch.tensor([7, 5]))
         adapter = Adapter(eye.dim, 3, hidden=4)
     trials, expected = (Trial(Way("own", 0.3, "spacing", "head"), (0.5,)),), Expected(0.5, 0.25, 0.75, 4, 0.125)
-    rehearsal = Rehearsal(7, 3, trials, trials, expected, expected, "few", (Errors(0.5, -0.5, 0.25),), trials)
+    counting, both = (Errors(0.5, -0.5, 0.25),), (expected, expected)
+    rehearsal = Rehearsal(7, 3, trials, trials, *both, "few", counting, trials, *both)
     assert all(rehearsal)  # every field holds something that can be damaged
     own = Model(network, 8, 1, ("cat", "dog"), head=head, known=statistics, calibration=calibration)
     replace(own, rehearsal=rehearsal).save_pretrained(place / "model")
@@ -202,8 +203,9 @@ def check_model(model):
     if model.rehearsal is not None:
         trials = (*model.rehearsal.backbones, *model.rehearsal.trials, *model.rehearsal.apart)
         assert all(isinstance(trial.way.method, str) and 0 <= trial.mean <= 1 for trial in trials)
-        expected = [each.at(9) for each in (model.rehearsal.mixed, model.rehearsal.alone) if each is not None]
-        assert all(0 <= each.accuracy <= 1 for each in expected)
+        ways = itertools.product((True, False), repeat=2)
+        told = [model.rehearsal.expected(mixed=mixed, counted=counted) for mixed, counted in ways]
+        assert all(each is None or 0 <= each.at(9).accuracy <= 1 for each in told)
     ours = isinstance(model.backbone, SmallResNet)
     x = torch.rand(2, *((3, 8, 8) if ours else (model.backbone.inputs,)))
     if model.pretrained is not None:

@@ -177,7 +177,7 @@ def test_an_expectation_that_takes_training_takes_few_hidings_and_each_is_traine
     found = rehearsal._report(stage, {True: dear, False: dear._replace(reading=DISCRIMINANT)}, 0)
     wanted = [stage.hidings(f"report {part}", 2, 0, part=part) for part in (1, 2)]
     assert seen == [hiding.pile.tolist() for some in wanted for hiding in some]
-    assert None not in found.values()
+    assert None not in found
 
 
 def test_what_is_reported_is_what_each_way_scores_with_known_classes_and_without(encoder, monkeypatch):
@@ -185,13 +185,21 @@ def test_what_is_reported_is_what_each_way_scores_with_known_classes_and_without
     monkeypatch.setattr(rehearsal, "REPORTED", 3)
     taken = {True: PLAIN, False: SHIFTED._replace(shrink=1.0)}
     for mixed, way in taken.items():
-        scores, classes = [], []
+        scores, miscounted, classes = [], [], []
         for part in (1, 2):
             for hiding in stage.hidings(f"report {part}", 3, 0, part=part):
                 told, pile = stage.latents(hiding, way.shrink)
                 scores.append(stage.score(hiding, told, pile, way.reading, 0, mixed=mixed))
                 classes.append(hiding.hidden + hiding.known * mixed)
-        assert rehearsal._report(stage, taken, 0)[mixed] == expect(scores, classes)
+                for share in (0.8, 1.25):
+                    number = max(1, round(share * (hiding.known + hiding.hidden)) - hiding.known)
+                    assert number != hiding.hidden
+                    miscounted.append(stage.score(hiding, told, pile, way.reading, 0, mixed=mixed, number=number))
+        found, kind = rehearsal._report(stage, taken, 0)._asdict(), "mixed" if mixed else "alone"
+        assert found[kind] == expect(scores, classes)
+        counted = expect([*scores, *miscounted], [*classes, *(number for number in classes for _ in range(2))])
+        assert found[f"{kind}_counted"] == pytest.approx(counted)
+        assert found[f"{kind}_counted"].accuracy < found[kind].accuracy
 
 
 def test_where_no_image_is_of_a_known_class_hidden_ones_are_scored_among_themselves(encoder):
@@ -355,12 +363,21 @@ def test_the_report_shows_the_table_of_a_run_that_is_read_again(place, quick, tm
 
 def test_an_expectation_is_that_of_the_way_which_is_used():
     mixed, alone = Expected(0.6, 0.5, 0.7, 4, 0.1), Expected(0.8, 0.7, 0.9, 2, 0.1)
-    found = made(*TRIALS, mixed=mixed, alone=alone).rehearsal
-    assert expect_of(found, SHIFTED, mixed=True) == mixed
-    assert expect_of(found, SHIFTED, mixed=False) == alone
-    assert expect_of(found, PLAIN, mixed=True).accuracy == pytest.approx(0.5)
-    assert expect_of(found, PLAIN, mixed=False) is None
-    assert expect_of(found, PLAIN._replace(method="uno"), mixed=True) is None
+    found, given = made(*TRIALS, mixed=mixed, alone=alone).rehearsal, {"counted": False}
+    assert expect_of(found, SHIFTED, mixed=True, **given) == mixed
+    assert expect_of(found, SHIFTED, mixed=False, **given) == alone
+    assert expect_of(found, PLAIN, mixed=True, **given).accuracy == pytest.approx(0.5)
+    assert expect_of(found, PLAIN, mixed=False, **given) is None
+    assert expect_of(found, PLAIN._replace(method="uno"), mixed=True, **given) is None
+
+
+def test_less_is_expected_where_the_number_of_classes_is_an_estimate(encoder):
+    given, counted = Expected(0.6, 0.5, 0.7, 4, 0.1), Expected(0.5, 0.3, 0.7, 4, 0.1)
+    model = made(*TRIALS, mixed=given, mixed_counted=counted)
+    assert settle(model, encoder, Run(), given=True).expected == given
+    assert settle(model, encoder, Run(), given=True, counted=True).expected == counted
+    before = made(*TRIALS, mixed=given)  # nobody had seen yet what counting costs
+    assert settle(before, encoder, Run(), given=True, counted=True).expected == given
 
 
 def test_nobody_rehearses_who_does_not_want_to(encoder):

@@ -155,7 +155,7 @@ def _carry_out(
         model = replace(model, rehearsal=rehearsal)
     run, encoder, expected, rehearsed = plan.run, plan.encoder, None, plan.stage.rehearse != NO
     if model is not None and rehearsed:
-        settled = settle(model, encoder, plan.asked, given=plan.model is not None)
+        settled = settle(model, encoder, plan.asked, given=plan.model is not None, counted=plan.classes is None)
         run, encoder = settled.run, encoder.whitened(settled.way.shrink)
         about, expected = replace(about, way=settled.way, rehearsal=settled.why), settled.expected
     model = encoder.aim(model, new, labelled, seed)

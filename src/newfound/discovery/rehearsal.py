@@ -21,6 +21,7 @@ from newfound.discovery.howmany import MOST
 from newfound.discovery.settings import AUTO, DISCRIMINANT, KMEANS, NO, Run, StageOne
 from newfound.encoders import Encoder
 from newfound.encoders.features import FeatureEncoder, shrink_for_counting
+from newfound.encoders.pretend import MISCOUNTED
 from newfound.functional.axes import SHRINK
 from newfound.functional.counting import Errors, sweep
 from newfound.functional.rehearsal import (
@@ -102,9 +103,8 @@ def rehearse(images: FeatureImages, encoder: FeatureEncoder, seed: int, progress
         why = f"{encoder.name} tells hidden known classes apart no better than drawing lots would"
         return Rehearsal(known, hidings[0].hidden, why=why)
     found = Rehearsal(known, hidings[0].hidden, trials=trials, apart=others)
-    taken = {kind: choose(found.tried(mixed=kind), preferred_way(encoder.name)) for kind in (True, False)}
-    reported = _report(stage, taken, seed)
-    return found._replace(mixed=reported[True], alone=reported[False], counting=tuple(count_hidden(stage, seed)))
+    taken = {mixed: choose(found.tried(mixed=mixed), preferred_way(encoder.name)) for mixed in (True, False)}
+    return found._replace(**_report(stage, taken, seed)._asdict(), counting=tuple(count_hidden(stage, seed)))
 
 
 def _try(
@@ -121,24 +121,38 @@ def _try(
             yield Way(default.backbone, SHRINK, default.method, reading), told, pile
 
 
-def _report(stage: RehearsalSet, taken: dict[bool, Way], seed: int) -> dict[bool, Expected | None]:
+class Reported(NamedTuple):
+    """What the ways that are taken let expect, each by the name that it has in a rehearsal."""
+
+    mixed: Expected | None
+    alone: Expected | None
+    mixed_counted: Expected | None
+    alone_counted: Expected | None
+
+
+def _report(stage: RehearsalSet, taken: dict[bool, Way], seed: int) -> Reported:
     """What ways give on other hidings than they were chosen on, of all the known classes and of half of them: one where
-    images are of known classes too, one where none is. Both are tried on the same, which are placed, or trained, once.
+    images are of known classes too, one where none is. Both are tried on the same, which are placed, or trained, once,
+    and read as their number of classes and as those that it might be taken for.
     """
-    scores, classes = dict[bool, list[float]](), dict[bool, list[int]]()
+    scores = {name: list[tuple[float, int]]() for name in Reported._fields}
     for part in (1, 2):
         for turn, hiding in enumerate(stage.hidings(f"report {part}", REPORTED, seed, part=part)):
-            latents = dict[tuple[float, str], tuple[Tensor, Tensor]]()
+            latents, every = dict[tuple[float, str], tuple[Tensor, Tensor]](), hiding.known + hiding.hidden
             for mixed, way in taken.items():
                 if way.method != "kmeans" and turn >= DEAR:
                     continue
                 if (key := (way.shrink, way.method)) not in latents:
                     cheap = way.method == "kmeans"
                     latents[key] = stage.latents(hiding, way.shrink) if cheap else stage.trained(hiding, *key, seed)
-                found = stage.score(hiding, *latents[key], way.reading, seed, mixed=mixed)
-                scores.setdefault(mixed, []).append(found)
-                classes.setdefault(mixed, []).append(hiding.hidden + (hiding.known if mixed else 0))
-    return {mixed: expect(scores.get(mixed, ()), classes.get(mixed, ())) for mixed in taken}
+                kind, classes = ("mixed", every) if mixed else ("alone", hiding.hidden)
+                for share in (1.0, *MISCOUNTED):
+                    number = max(1, round(share * every) - hiding.known)
+                    found = stage.score(hiding, *latents[key], way.reading, seed, mixed=mixed, number=number)
+                    scores[f"{kind}_counted"].append((found, classes))
+                    if share == 1:
+                        scores[kind].append((found, classes))
+    return Reported(**{name: expect(*zip(*told, strict=True)) if told else None for name, told in scores.items()})
 
 
 def count_hidden(stage: RehearsalSet, seed: int) -> Iterator[Errors]:
@@ -185,10 +199,11 @@ class Settled(NamedTuple):
     expected: Expected | None = None  # accuracy; None where nothing is known of it
 
 
-def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settled:
+def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool, counted: bool = False) -> Settled:
     """Take the best of what a model's rehearsal tried; whatever was asked for stays as it is.
 
-    `given` says that the model came from elsewhere, its rehearsal with it.
+    `given` says that the model came from elsewhere, its rehearsal with it, `counted` that the number of classes will be
+    an estimate.
     """
     found, default = model.rehearsal, default_way(encoder)
     if found is None or not found.trials:
@@ -203,7 +218,7 @@ def settle(model: Model, encoder: Encoder, asked: Run, *, given: bool) -> Settle
     way = way._replace(method=run.method, reading=run.read_by)
     for line in describe(found, way, mixed=asked.mixed):
         log.info(line)
-    return Settled(run, way, "", expect_of(found, way, mixed=asked.mixed))
+    return Settled(run, way, "", expect_of(found, way, mixed=asked.mixed, counted=counted))
 
 
 def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:
@@ -227,11 +242,13 @@ def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:
     return choose(trials, first if untried else first._replace(reading=asked.read_by), allowed)
 
 
-def expect_of(found: Rehearsal, way: Way, *, mixed: bool) -> Expected | None:
-    """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried."""
+def expect_of(found: Rehearsal, way: Way, *, mixed: bool, counted: bool) -> Expected | None:
+    """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried, with
+    the number of classes given.
+    """
     trials = found.tried(mixed=mixed)
     if way == choose(trials, preferred_way(way.backbone)):
-        return found.mixed if mixed else found.alone
+        return found.expected(mixed=mixed, counted=counted)
     tried = next((trial for trial in trials if trial.way == way), None)
     if tried is None or not (mixed or found.apart):
         return None

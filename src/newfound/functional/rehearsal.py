@@ -165,10 +165,17 @@ class Rehearsal(NamedTuple):
     why: str = ""  # why there was none, or less of one
     counting: tuple[Errors, ...] = ()  # by how much each way of counting was off, a hiding each
     apart: tuple[Trial, ...] = ()  # the ways again, where every unlabelled image is of a new class
+    mixed_counted: Expected | None = None  # as `mixed`, where the number of classes is an estimate
+    alone_counted: Expected | None = None  # as `alone`
 
     def tried(self, *, mixed: bool) -> tuple[Trial, ...]:
         """The ways as they did where known classes may be among unlabelled images, or where they are not."""
         return self.trials if mixed or not self.apart else self.apart
+
+    def expected(self, *, mixed: bool, counted: bool) -> Expected | None:
+        """What the way that was taken lets expect; less where the number of classes is `counted`, if that was seen."""
+        given, estimated = (self.mixed, self.mixed_counted) if mixed else (self.alone, self.alone_counted)
+        return estimated if counted and estimated is not None else given
 
     def asdict(self) -> dict[str, Any]:
         """Plain values, as JSON holds them."""
@@ -210,6 +217,8 @@ class Rehearsal(NamedTuple):
             str(values.get("why", "")),
             counting,
             trials(values.get("apart", ())),
+            expected("mixed_counted"),
+            expected("alone_counted"),
         )
 
 
