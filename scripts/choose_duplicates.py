@@ -105,7 +105,7 @@ def copy(image, kind, number):
 def small(image, side):
     file = io.BytesIO()
     image.save(file, "png", compress_level=1)
-    return decode(file.getvalue(), side)
+    return decode(file.getvalue(), side, framing="squeezed")
 
 
 def stack(pictures):

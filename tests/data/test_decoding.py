@@ -45,15 +45,22 @@ def test_a_picture_of_the_right_size_comes_back_pixel_for_pixel(tmp_path):
 @pytest.mark.parametrize(("across", "down"), [(40, 20), (20, 40), (33, 20), (60, 5), (24, 24)])
 def test_a_picture_seen_whole_is_padded_with_white(tmp_path, across, down):
     image = picture(6, across, down)
-    seen = decode(save(tmp_path / "whole.png", image).read_bytes(), 24, whole=True)
+    seen = decode(save(tmp_path / "whole.png", image).read_bytes(), 24, framing="whole")
     padded = ImageOps.pad(image, (24, 24), Image.Resampling.BICUBIC, color="white")
     assert (seen == np.asarray(padded)).all()
+
+
+@pytest.mark.parametrize(("across", "down"), [(40, 20), (20, 40), (60, 5), (24, 24)])
+def test_a_squeezed_picture_is_all_of_it_and_nothing_else(tmp_path, across, down):
+    image = picture(6, across, down)
+    seen = decode(save(tmp_path / "squeezed.png", image).read_bytes(), 24, framing="squeezed")
+    assert (seen == np.asarray(image.resize((24, 24), Image.Resampling.BICUBIC))).all()
 
 
 def test_a_box_seen_whole_is_all_of_it_that_lies_in_the_picture_and_no_more(tmp_path):
     image = Image.new("RGB", (40, 40), "red")
     image.paste("green", (20, 10, 40, 20))
-    seen = decode(save(tmp_path / "box.png", image).read_bytes(), 20, Box(20, 10, 99, 10), whole=True)
+    seen = decode(save(tmp_path / "box.png", image).read_bytes(), 20, Box(20, 10, 99, 10), framing="whole")
     assert (seen[5:15, 2:-2] == (0, 128, 0)).all()
     assert (seen[[*range(5), *range(15, 20)]] == 255).all()
 
@@ -65,7 +72,7 @@ def test_a_large_jpeg_seen_whole_is_turned_upright_and_complete(tmp_path, orient
     stored = upright.transpose(Image.Transpose(undo[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
     exif[0x0112] = orientation
-    seen = decode(save(tmp_path / "photo.jpg", stored, exif=exif, quality=95).read_bytes(), 64, whole=True)
+    seen = decode(save(tmp_path / "photo.jpg", stored, exif=exif, quality=95).read_bytes(), 64, framing="whole")
     padded = ImageOps.pad(upright, (64, 64), Image.Resampling.BICUBIC, color="white")
     assert np.abs(seen - np.asarray(padded, np.int64)).mean() < 5
 
@@ -418,7 +425,7 @@ def test_files_that_do_not_fit_together_are_read_one_after_the_other(tmp_path, m
     files = [save(tmp_path / f"{row}.bmp", picture(row, 40, 40)) for row in range(12)]
     inside, most, lock = [0], [], threading.Lock()
 
-    def watched(content, size, box):
+    def watched(content, size, *how):
         with lock:
             inside[0] += 1
             most.append(inside[0])

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from newfound.data.decoding import Box
+from newfound.data.duplicates import find_same
 from newfound.data.features import ENTRY, KEY, FeatureDataset, FeatureImages, Store
 from newfound.data.listing import Listing
 from newfound.data.views import DRAWS, draw_numbers
@@ -78,6 +79,22 @@ def test_small_copies_are_of_the_rows_and_boxes_asked_for_and_grey_where_a_file_
     assert list(copies) == [1, 2, 3]
     for row, colour in ((1, (0, 128, 0)), (2, (128, 128, 128)), (3, (0, 0, 0))):
         assert torch.equal(copies[row], torch.tensor(colour, dtype=torch.uint8)[:, None, None].expand(3, 96, 96)), row
+
+
+def test_pictures_that_differ_at_an_end_alone_are_not_the_same(tmp_path):
+    """The middle squares of two wide pictures are equal, and so is what a backbone that sees these says of them."""
+    names = ("left.png", "right.png", "left again.png", "left smaller.png")
+    for name in names:
+        image = Image.new("RGB", (240, 80), "white")
+        draw = ImageDraw.Draw(image)
+        for line in range(10, 80, 15):
+            draw.line((0, line, 240, line), "black", 2)
+        draw.ellipse((5, 20, 35, 60) if name.startswith("left") else (200, 20, 235, 60), "black")
+        image = image.resize((180, 60), Image.Resampling.BICUBIC) if "smaller" in name else image
+        save(tmp_path / name, image, compress_level=1 if "again" in name else 6)
+    records = RECORDS[:1].expand(4, -1, -1)
+    seen = FeatureImages(Listing.of(names, root=tmp_path), records, torch.arange(4), tuple(map(bytes, range(4))))
+    assert find_same(seen).tolist() == [[0, 2], [0, 3], [2, 3]]
 
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Condition
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from torch import Tensor
 from newfound.errors import InputError
 
 Result = TypeVar("Result")
+
+Framing = Literal["middle", "whole", "squeezed"]
+"""What is shown of a picture that is not square: its middle square; all of it, with white beside, or squeezed."""
 
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is read, by Pillow's names. It knows more, and would start Ghostscript for an EPS that is called .png."""
@@ -92,14 +95,14 @@ class Box(NamedTuple):
 
 
 def decode_all(
-    files: Sequence[Path], size: int, boxes: Sequence[Box | None] | None = None
+    files: Sequence[Path], size: int, boxes: Sequence[Box | None] | None = None, framing: Framing = "middle"
 ) -> tuple[UInt8[Tensor, "readable 3 {size} {size}"], dict[int, str]]:
     """The images, or the boxes in them, that can be read, in the order given; and why each other row cannot."""
     if size < 1:
         raise InputError(f"The image size is {size}. Needed: the side of a square in pixels. Give 1 or more.")
 
     def look(file: Path, box: Box | None) -> UInt8[np.ndarray, "side side 3"] | str:
-        return attempt(file, lambda content: decode(content, size, box))
+        return attempt(file, lambda content: decode(content, size, box, framing))
 
     pixels = np.empty((len(files), 3, size, size), np.uint8)
     readable, reasons = 0, {}
@@ -160,14 +163,13 @@ def open_image(source: Path | BytesIO) -> ImageFile:
 
 
 def decode(
-    content: bytes, size: int, box: Box | None = None, *, whole: bool = False
+    content: bytes, size: int, box: Box | None = None, framing: Framing = "middle"
 ) -> UInt8[np.ndarray, "{size} {size} 3"]:
-    """The image in a file, or in a box of it: upright, in colour, on white, its middle square scaled to size × size.
+    """The image in a file, or in a box of it: upright, in colour, on white, scaled to size × size.
 
-    The middle square, since squashing would change the proportions, and shape is what tells kinds apart; the field's
-    networks are trained this way too. Or the `whole` of it, with white beside what is not square. Of 16-bit pixels the
-    upper 8 bits are kept. A box is measured in the upright image, and cut off where that ends. Waits until there is
-    memory for the picture.
+    Networks look at the middle square or at the whole, since squeezing would change the proportions, and shape is what
+    tells kinds apart; the field's are trained on middle squares. Of 16-bit pixels the upper 8 bits are kept. A box is
+    measured in the upright image, and cut off where that ends. Waits until there is memory for the picture.
     """
     if not content:
         raise ValueError("the file is empty")
@@ -176,13 +178,13 @@ def decode(
             raise ValueError("its pixels are fractions of unknown range; save it with 8 or 16 bits")
         view, scale = None, 1.0
         if isinstance(file, JpegImageFile):
-            view = measure(file, box, whole=whole)
+            view = measure(file, box, framing)
             scale = draft(file, max(view.right - view.left, view.lower - view.upper) / (2 * size))
         with room_for_pixels(file, weigh(file, scale)):
             file.load()
             # TIFF was turned upright just now, and must be before it is measured
-            view = view or measure(file, box, whole=whole)
-            return render(file, view, scale, size)
+            view = view or measure(file, box, framing)
+            return render(file, view, scale, size, squeezed=framing == "squeezed")
 
 
 @contextmanager
@@ -218,14 +220,14 @@ class View(NamedTuple):
     lower: float
 
 
-def measure(file: ImageFile, box: Box | None, *, whole: bool = False) -> View:
-    """The size of a picture once it is upright, and the middle square of it, or of what a box shows of it; or the
-    `whole` of either.
+def measure(file: ImageFile, box: Box | None, framing: Framing = "middle") -> View:
+    """The size of a picture once it is upright, and the middle square of it, or of what a box shows of it; or all of
+    either.
     """
     orientation = file.getexif().get(ExifTags.Base.Orientation, 1)
     width, height = file.size[::-1] if orientation in (5, 6, 7, 8) else file.size
     ends = clip_box(box, width, height)
-    return View(orientation, width, height, *(ends if whole else middle_square(*ends)))
+    return View(orientation, width, height, *(middle_square(*ends) if framing == "middle" else ends))
 
 
 def weigh(file: ImageFile, scale: float = 1.0) -> int:
@@ -246,9 +248,11 @@ def weigh(file: ImageFile, scale: float = 1.0) -> int:
     return needed
 
 
-def render(file: ImageFile, view: View, scale: float, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
+def render(
+    file: ImageFile, view: View, scale: float, size: int, *, squeezed: bool = False
+) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """Part of a picture that is loaded, at some scale, as an image of size × size; what is not square in the middle of
-    white.
+    white, or squeezed.
     """
     turned = view.orientation in range(2, 9)
     image = flatten(ImageOps.exif_transpose(file) if turned else file)
@@ -256,7 +260,7 @@ def render(file: ImageFile, view: View, scale: float, size: int) -> UInt8[np.nda
     x = image.width - view.width * scale if view.orientation in (2, 3, 6, 7) else 0.0
     y = image.height - view.height * scale if view.orientation in (3, 4, 7, 8) else 0.0
     part = (x + view.left * scale, y + view.upper * scale, x + view.right * scale, y + view.lower * scale)
-    sides = view.right - view.left, view.lower - view.upper
+    sides = (1, 1) if squeezed else (view.right - view.left, view.lower - view.upper)
     across, down = (max(1, round(size * side / max(sides))) for side in sides)
     seen = image.resize((across, down), Image.Resampling.BICUBIC, box=part)
     if across == down:

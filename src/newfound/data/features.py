@@ -17,7 +17,7 @@ from torch import Tensor
 
 from newfound import files
 from newfound.data.batches import Dataset
-from newfound.data.decoding import THUMBNAIL, decode_all, measure_sides
+from newfound.data.decoding import THUMBNAIL, Framing, decode_all, measure_sides
 from newfound.data.listing import Listing
 from newfound.errors import counted
 
@@ -96,8 +96,8 @@ class FeatureImages:
         return mine.nonzero()[:, 0], theirs.nonzero()[:, 0]
 
     def small_copies(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some 3 {side} {side}"]:
-        """Read anew; grey, which is nobody's duplicate, where a file has vanished meanwhile."""
-        return self._read(rows, side)
+        """Read anew, all of each; grey, which is nobody's duplicate, where a file has vanished meanwhile."""
+        return self._read(rows, side, "squeezed")
 
     def sides(self, rows: Int[Tensor, " some"]) -> Int[Tensor, "some 2"]:
         """Those of their files, or of the boxes in them."""
@@ -109,11 +109,11 @@ class FeatureImages:
 
     def thumbnails(self, rows: Sequence[int]) -> dict[int, UInt8[Tensor, "channels height width"]]:
         """Small copies of some, read anew; grey where a file has vanished meanwhile."""
-        return dict(zip(rows, self._read(torch.tensor(rows, dtype=torch.long), THUMBNAIL), strict=True))
+        return dict(zip(rows, self._read(torch.tensor(rows, dtype=torch.long), THUMBNAIL, "whole"), strict=True))
 
-    def _read(self, rows: Int[Tensor, " some"], side: int) -> UInt8[Tensor, "some 3 side side"]:
+    def _read(self, rows: Int[Tensor, " some"], side: int, framing: Framing) -> UInt8[Tensor, "some 3 side side"]:
         some = self.listing.pick(rows)
-        pixels, reasons = decode_all(some.files, side, some.boxes)
+        pixels, reasons = decode_all(some.files, side, some.boxes, framing)
         copies = torch.full((len(rows), 3, side, side), 128, dtype=torch.uint8)
         copies[[place for place in range(len(rows)) if place not in reasons]] = pixels
         return copies

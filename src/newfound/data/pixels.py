@@ -94,7 +94,7 @@ class Images:
         side = max(self.pixels.shape[-1], min(THUMBNAIL, round(statistics.median(known)))) if known else THUMBNAIL
         if side == self.pixels.shape[-1]:
             return {row: self.pixels[row] for row in rows}
-        pixels, reasons = decode_all(some.files, side, some.boxes)
+        pixels, reasons = decode_all(some.files, side, some.boxes, "whole")
         read = iter(pixels)
         ours = F.interpolate(self.pixels[list(reasons)].float(), side).byte() if reasons else ()
         lost = dict(zip(reasons, ours, strict=True))  # files that have vanished meanwhile

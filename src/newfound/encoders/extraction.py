@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from newfound import cache, files
-from newfound.data.decoding import Box, attempt, configure_pillow, count_cores, decode
+from newfound.data.decoding import Box, Framing, attempt, configure_pillow, count_cores, decode
 from newfound.data.features import FeatureImages, Store
 from newfound.data.listing import Listing
 from newfound.data.views import VIEWS, draw_numbers
@@ -57,13 +57,14 @@ def extract_features(
     store, eye = open_store(backbone), copy.deepcopy(backbone).to(accelerator(device).device).fold()
     keys, reasons = dict[int, bytes](), dict[int, str]()
     waiting: dict[bytes, UInt8[np.ndarray, "side side 3"]] = {}
+    framing: Framing = "whole" if backbone.whole else "middle"
 
     def look(row: int) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None] | str:
         box = listing.boxes[row]
 
         def known_or_decoded(content: bytes) -> tuple[bytes, UInt8[np.ndarray, "side side 3"] | None]:
             name = key(content, box)
-            return name, None if name in store else decode(content, backbone.size, box, whole=backbone.whole)
+            return name, None if name in store else decode(content, backbone.size, box, framing)
 
         return attempt(listing.files[row], known_or_decoded)
 

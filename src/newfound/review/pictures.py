@@ -57,7 +57,7 @@ class Pictures:
         self._size, self._lock = 0, threading.Lock()
 
     def thumbnail(self, row: int, side: int) -> Picture:
-        """What the program sees of an image: its middle square, at the smallest of `SIDES` that is enough."""
+        """All of an image, with white beside what is not square, at the smallest of `SIDES` that is enough."""
         key = row, next((each for each in SIDES if each >= side), SIDES[-1])
         with self._lock:
             if key in self._kept:
@@ -81,7 +81,7 @@ class Pictures:
             if row not in self.found.thumbnails:
                 raise
             return encode_copy(self.found.thumbnails[row])
-        result = attempt(file, lambda content: decode(content, side, box))
+        result = attempt(file, lambda content: decode(content, side, box, "whole"))
         if isinstance(result, str):
             raise UnshowableError(result)
         return encode(Image.fromarray(np.asarray(result)))
