@@ -6,7 +6,6 @@ every view of it is the row itself.
 Long, for parameters and attributes stand in the docstring of either estimator, as scikit-learn's users look for them.
 """
 
-import warnings
 from numbers import Integral, Real
 from typing import Any, final, no_type_check
 
@@ -30,6 +29,7 @@ from newfound.functional.geometry import covariance, means, nearest
 from newfound.functional.rows import gathered, named, numbered, scales, standardised
 from newfound.networks.adapter import adapter_along
 from newfound.networks.model import Model, Statistics
+from newfound.spacing.prototypes import silent_about_room
 from newfound.training.loop import Learner
 from newfound.training.train import train
 from newfound.types import Problem, generator, seeded
@@ -144,8 +144,7 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         with seeded(seed, "method"):
             method = methods.parse(name, initial=inertia).build(problem, model)
         data = FeatureDataset(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* cannot all lie equally far apart")  # beyond WIDE, as we chose
+        with silent_about_room():  # beyond WIDE, as we chose
             return len(train(Learner(model.backbone, method), data, training, seed, device=self.device).history)
 
     def __sklearn_tags__(self) -> Tags:

@@ -141,6 +141,13 @@ def test_what_is_trained_learns_from_some_images_and_is_read_off_all(encoder, mo
     assert stage.score(hiding, told, pile, KMEANS, 0) > 0.5
 
 
+def test_a_trial_is_silent_about_anchors_that_have_no_room(encoder):
+    stage = RehearsalSet.of(embedded("crowded", range(60), each=6), encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    told, _ = stage.trained(hiding, 3.0, encoder.default_method, 0)  # warnings are errors here
+    assert hiding.known + hiding.hidden > told.shape[1] + 1
+
+
 def test_what_is_trained_along_the_axes_is_what_an_adapter_of_features_learns(encoder):
     images = embedded("along", range(6), strong=0.8)
     stage = RehearsalSet.of(images, encoder)

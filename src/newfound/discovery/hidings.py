@@ -21,6 +21,7 @@ from newfound.functional.metrics import gcd_accuracy
 from newfound.functional.rehearsal import Hiding, hide, thin
 from newfound.networks.adapter import adapter_along
 from newfound.networks.model import Model, Statistics
+from newfound.spacing.prototypes import silent_about_room
 from newfound.training.loop import Learner, survey
 from newfound.training.train import train
 from newfound.types import generator, seeded
@@ -94,7 +95,8 @@ class RehearsalSet:
             built = methods.parse(method).build(problem, model)
         training = plan_training(Run(method=method), self.images)
         learner = Learner(adapter, built, training.trains)
-        train(learner, taught, training, seed, device=self.encoder.device)
+        with silent_about_room():  # of a trial; the run itself will say it
+            train(learner, taught, training, seed, device=self.encoder.device)
         plain = self.x[torch.cat([hiding.labelled, hiding.pile]), None]
         after = survey(adapter, _join(hiding, self._turn(plain, found)))
         return after.labelled, after.unlabelled

@@ -1,6 +1,8 @@
 """Where prototypes start, which anchors push them apart, and how they move: pure functions."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -48,6 +50,14 @@ def warn_of_room(classes: int, dim: int, preset: Preset) -> None:
             "look for fewer classes.",
             stacklevel=3,
         )
+
+
+@contextmanager
+def silent_about_room() -> Iterator[None]:
+    """Say nothing of it, where nobody chose the number of dimensions or could choose another."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* cannot all lie equally far apart")
+        yield
 
 
 class Update(NamedTuple):
