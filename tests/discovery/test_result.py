@@ -480,6 +480,13 @@ def test_numbers_that_no_table_has_are_explained(made):
     assert r"No image is of 2 (\x1b[2Jgone\u202e)." in repr(made)
 
 
+def test_numbers_that_earlier_runs_gave_to_classes_which_were_not_learnt_are_explained():
+    found = make_found()
+    later = replace(found, numbers=(*found.numbers[:2], *(number + 2 for number in found.numbers[2:])))
+    assert "Of classes of earlier runs, which the model does not have: 3, 4." in repr(Discovery(later))
+    assert "earlier runs" not in repr(Discovery(found))
+
+
 def test_three_hundred_classes_of_long_names_fit_a_screen_with_kind_and_size():
     n = 300
     clusters = Clusters(torch.arange(n), 9 * torch.eye(n), torch.full((n,), 10**9), unit=False)

@@ -60,11 +60,17 @@ class Summary(pd.DataFrame):
 
 def explain_gaps(now: Classes) -> list[str]:
     """Why some numbers are not in the table: a sentence for each reason, in which no name steers a terminal."""
+    found = now.found.numbers
     empty = [f"{number} ({printable(name)})" for number, name in now.names.items() if not len(now.rows(number))]
-    ever = {*now.found.numbers, *range(max(now.found.numbers) + 1, now.used + 1)}  # of this run, not of the model's
+    ever = {*found, *range(max(found) + 1, now.used + 1)}
     gone = [str(number) for number in sorted(ever - now.names.keys())]
-    said = [f"No image is of {shorten(empty)}."] if empty else []
-    return said + ([f"No class any more, merged or undone: {shorten(gone)}."] if gone else [])
+    before = [str(number) for number in sorted({*range(1, max(found))} - {*found})]
+    reasons = {
+        "No image is of": empty,
+        "Of classes of earlier runs, which the model does not have:": before,
+        "No class any more, merged or undone:": gone,
+    }
+    return [f"{why} {shorten(numbers)}." for why, numbers in reasons.items() if numbers]
 
 
 def _fit(widths: list[int], able: list[bool]) -> list[int]:
