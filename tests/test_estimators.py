@@ -502,6 +502,15 @@ def test_every_method_that_begins_at_latents_works_on_two_features_with_spacing_
         assert np.array_equal(model.labels_[y >= 0], y[y >= 0])
 
 
+def test_a_method_whose_backbone_stays_as_it_is_leaves_latents_where_they_were(rays):
+    X, _, y = rays
+    kept, plain = (
+        NovelClassDiscovery(CLASSES - KNOWN, method=name, epochs=2).fit(X, y) for name in ("frozen", "kmeans")
+    )
+    assert (kept.n_iter_, plain.n_iter_) == (2, 0)
+    assert np.array_equal(kept.transform(X), plain.transform(X))
+
+
 # Small and wrong inputs
 
 

@@ -192,3 +192,4 @@ def test_a_training_for_own_images_keeps_what_is_the_method_s_and_what_trains_no
         15, 64, 0.02, "adam", 0.5, constant, ("weak",), trains=ALL, classes_per_batch=3
     )
     assert replace(published, epochs=0).at(15, 0.02, 64).epochs == 0
+    assert replace(published, trains=0).at(15, 0.02, 64).trains == 0

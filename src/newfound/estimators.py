@@ -145,7 +145,8 @@ class _OnFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             method = methods.parse(name, initial=inertia).build(problem, model)
         data = FeatureDataset(squared(rows).float()[:, None].expand(-1, 2, -1), labels[part], part)
         with silent_about_room():  # beyond WIDE, as we chose
-            return len(train(Learner(model.backbone, method), data, training, seed, device=self.device).history)
+            learner = Learner(model.backbone, method, training.trains)
+            return len(train(learner, data, training, seed, device=self.device).history)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

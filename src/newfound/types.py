@@ -146,10 +146,10 @@ class Training:
 
     def at(self, epochs: int, rate: float, batch: int, schedule: Callable[[float], float] = constant) -> "Training":
         """The same for somebody's own images: every stage learns. What trains nothing, as k-means, goes on to train
-        nothing.
+        nothing, and a backbone that is to stay as it is stays.
         """
-        epochs = epochs if self.epochs else 0
-        return replace(self, epochs=epochs, rate=rate, batch=batch, schedule=schedule, trains=ALL)
+        epochs, trains = epochs if self.epochs else 0, ALL if self.trains else 0
+        return replace(self, epochs=epochs, rate=rate, batch=batch, schedule=schedule, trains=trains)
 
     def settings(self) -> dict[str, Any]:
         """The same as values that JSON can hold, the schedule as text; equal settings, equal text, in every process.

@@ -63,6 +63,13 @@ def test_a_method_that_begins_anew_takes_no_weights_from_the_model():
     assert not torch.equal(features("rs", "one"), features("rs", "another"))
 
 
+def test_a_method_whose_backbone_stays_as_it_is_leaves_latents_where_they_were():
+    kept, moved = (features(name, "one", labelled=None) for name in ("frozen", "lwf"))
+    before = features("kmeans", "one", labelled=None)
+    assert torch.equal(kept, before)
+    assert not torch.equal(moved, before)
+
+
 def test_a_method_that_needs_labelled_images_names_those_that_do_not():
     with pytest.raises(InputError, match=r"rs-il needs labelled images.*pairs.*spacing"):
         features("rs-il", "one", labelled=None)
