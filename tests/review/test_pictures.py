@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -70,6 +71,16 @@ def test_an_original_is_shown_as_it_is_and_what_browsers_do_not_know_as_png(tmp_
         assert pictures.original(row).kind == "image/png"
         assert opened(pictures.original(row)).size == (90, 70)
     assert pictures.original(3).kind == "image/png"  # by what is in it, not by its name
+
+
+def test_an_original_of_16_bits_or_with_transparency_looks_as_its_thumbnail_does(tmp_path):
+    Image.fromarray(np.full((80, 80), 100 << 8, np.uint16)).save(tmp_path / "deep.tif")
+    Image.fromarray(np.full((80, 80), 100 << 8, np.int32)).save(tmp_path / "deeper.tif")
+    Image.new("LA", (80, 80), (0, 0)).save(tmp_path / "clear.tif")
+    pictures = see(tmp_path, "deep.tif", "deeper.tif", "clear.tif")
+    for row, grey in enumerate((100, 100, 255)):
+        for shown in (pictures.original(row), pictures.thumbnail(row, 96)):
+            assert opened(shown).convert("RGB").getpixel((40, 40)) == (grey, grey, grey)
 
 
 @pytest.mark.parametrize("content", [b"", b"<script>alert(1)</script>", b"<svg xmlns='http://www.w3.org/2000/svg'/>"])

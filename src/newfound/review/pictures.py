@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from newfound.data.decoding import MEMORY, attempt, decode, open_image, weigh
+from newfound.data.decoding import MEMORY, attempt, decode, flatten, open_image, weigh
 from newfound.discovery.found import Found
 
 SIDES = (96, 192, 320)
@@ -106,7 +106,8 @@ class Pictures:
                 image.verify()
                 return Picture(content, SHOWABLE[image.format])
             upright = ImageOps.exif_transpose(image)
-            return encode(upright if upright.mode in ("L", "RGB", "RGBA") else upright.convert("RGB"), lossless=True)
+            # others flattened as thumbnails are: Pillow alone would cut 16 bits at 255, and show black for transparent
+            return encode(upright if upright.mode in ("L", "RGB", "RGBA") else flatten(upright), lossless=True)
 
     def locate(self, row: int) -> Path:
         """The file of an image, links followed; refused where it is outside the folders that may be shown."""
