@@ -65,12 +65,14 @@ def test_an_original_is_shown_as_it_is_and_what_browsers_do_not_know_as_png(tmp_
     save(tmp_path / "b.ppm", picture(1, 90, 70))
     save(tmp_path / "c.tif", picture(2, 90, 70).convert("CMYK"))
     save(tmp_path / "lies.gif", picture(3, 90, 70), format="PNG")
-    pictures = see(tmp_path, "a.jpg", "b.ppm", "c.tif", "lies.gif")
+    save(tmp_path / "phone.jpg", picture(4, 90, 70), format="MPO", save_all=True, append_images=[picture(5, 45, 35)])
+    pictures = see(tmp_path, "a.jpg", "b.ppm", "c.tif", "lies.gif", "phone.jpg")
     assert pictures.original(0) == ((tmp_path / "a.jpg").read_bytes(), "image/jpeg")
     for row in (1, 2):
         assert pictures.original(row).kind == "image/png"
         assert opened(pictures.original(row)).size == (90, 70)
     assert pictures.original(3).kind == "image/png"  # by what is in it, not by its name
+    assert pictures.original(4) == ((tmp_path / "phone.jpg").read_bytes(), "image/jpeg")
 
 
 def test_an_original_of_16_bits_or_with_transparency_looks_as_its_thumbnail_does(tmp_path):

@@ -22,6 +22,7 @@ ROOM = 64 * 2**20
 
 SHOWABLE = {
     "JPEG": "image/jpeg",
+    "MPO": "image/jpeg",  # JPEGs of phones that hold another picture behind the first
     "PNG": "image/png",
     "WEBP": "image/webp",
     "GIF": "image/gif",
