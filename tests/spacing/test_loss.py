@@ -234,6 +234,33 @@ def test_a_start_from_fewer_latents_than_classes_is_refused_with_what_was_found_
         SpacingLoss(CLASSES, DIM).start(rand(6, DIM, key="features").float(), labels, mixed=True)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("preset", ["swapped", "aligned", "paper"])
+def test_labels_may_be_whole_numbers_of_any_length(preset, mixed):
+    z, labels = rand(60, 8, key="lengths"), torch.arange(60) % 4 - 1
+    found = []
+    for kind in (torch.int64, torch.int32, torch.int16):
+        loss = SpacingLoss(6, 8, preset)
+        loss.start(z, labels.to(kind), mixed=mixed)
+        values = [loss(z, labels=labels.to(kind))]
+        loss.update(z, labels.to(kind))
+        found.append([*values, loss.prototypes])
+    for same in found[1:]:
+        assert all(map(torch.equal, same, found[0]))
+
+
+@pytest.mark.parametrize(
+    ("classes", "mixed", "said"),
+    [
+        (3, False, "3 known classes.*3 prototypes.*one more at least"),
+        (2, True, "3 known classes.*2 prototypes.*one for every class"),
+    ],
+)
+def test_labels_of_more_classes_than_prototypes_are_refused_with_what_was_found_and_needed(classes, mixed, said):
+    with pytest.raises(InputError, match=said):
+        SpacingLoss(classes, 8).start(rand(60, 8, key="labels"), torch.arange(60) % 4 - 1, mixed=mixed)
+
+
 def test_labels_say_nothing_where_prototypes_started_without_them():
     loss, z, other = started()
     labels = torch.arange(40) % CLASSES

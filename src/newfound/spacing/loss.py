@@ -19,7 +19,7 @@ from newfound.functional.geometry import nearest, whitening
 from newfound.functional.losses import mean, pull, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
 from newfound.spacing.presets import Preset, resolve
-from newfound.spacing.prototypes import Update, move, place, place_anchors, warn_of_room
+from newfound.spacing.prototypes import Update, check_labels, move, place, place_anchors, warn_of_room
 from newfound.types import Scalar, generator
 
 
@@ -128,6 +128,8 @@ class SpacingLoss(nn.Module):
                 f"SpacingLoss was made for {len(self.memory)} images, and starts with latents of {len(features)}. "
                 "Needed: a row for each. Give `images` the number of rows that `start` is given."
             )
+        if labels is not None and self.preset.known == "means":
+            check_labels(labels, len(self.prototypes), mixed=mixed)
         if not self.started:  # a restart need not say it again
             warn_of_room(len(self.prototypes), self.prototypes.shape[1], self.preset)
         with torch.autocast(features.device.type, enabled=False):
@@ -144,6 +146,7 @@ class SpacingLoss(nn.Module):
         """The same, from latents in `space`."""
         if labels is None or self.preset.known == "k-means":
             labels = torch.full((len(z),), -1, device=z.device)
+        labels = labels.long()  # numpy's may be shorter numbers
         self.mixed.fill_(mixed)
         self.labelled_classes.fill_(int(labels.max()) + 1)
         self.reserved.fill_(0 if mixed else int(self.labelled_classes))
@@ -228,7 +231,7 @@ class SpacingLoss(nn.Module):
             guess = sinkhorn(free, epsilon, shares=self._batch_shares(reserved))
         assigned = torch.zeros_like(cosines)
         if labels is not None:
-            assigned[~unlabelled, labels[~unlabelled]] = 1.0
+            assigned[~unlabelled, labels[~unlabelled].long()] = 1.0
         assigned[unlabelled, reserved:] = guess.to(assigned)
         return assigned
 

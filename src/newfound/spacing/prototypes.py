@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from newfound.errors import InputError
 from newfound.functional.cluster import Clustering, kmeans, semi_supervised_kmeans
 from newfound.functional.geometry import equidistant, means, nearest, orthonormal, target_distance
 from newfound.spacing.presets import Preset
@@ -58,6 +59,18 @@ def silent_about_room() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* cannot all lie equally far apart")
         yield
+
+
+def check_labels(labels: Int[Tensor, " all"], classes: int, *, mixed: bool) -> None:
+    """Refuse labels of more known classes than there is a prototype for; where unlabelled latents are of other classes
+    alone (not `mixed`), one prototype at least is left for these.
+    """
+    known = int(labels.max()) + 1
+    if known > classes - (not mixed):
+        raise InputError(
+            f"Labels tell of {known} known classes, and SpacingLoss has {classes} prototypes. Needed: one for every "
+            f"class, known and novel{'' if mixed else ', so one more at least'}. Give `classes` the number of both."
+        )
 
 
 class Update(NamedTuple):
