@@ -16,6 +16,7 @@ from newfound.functional.losses import (
     mutual_information,
     pairwise_bce,
     pull,
+    self_training,
     soft_cross_entropy,
     symmetric_kl,
 )
@@ -264,6 +265,18 @@ def test_symmetric_kl_stays_finite_where_judgements_are_sure_and_opposite():
 def test_symmetric_kl_of_no_images_is_0_and_passes_gradient():
     logits = torch.zeros(0, 3, requires_grad=True)
     assert has_zero_gradient(symmetric_kl(logits, logits), logits)
+
+
+def test_self_training_equals_the_loop_over_images_and_is_0_where_there_is_no_novel_class():
+    logits, novel = numbers(6, 7).requires_grad_(), numbers(6, 4, seed=1).requires_grad_()
+    guesses = [3 + max(range(4), key=lambda k, i=i: novel[i, k].item()) for i in range(6)]
+    total = sum(-math.log(row.softmax(0)[guess].item()) for row, guess in zip(logits, guesses, strict=True))
+    loss = self_training(logits, novel, known=3)
+    loss.backward()
+    assert loss.item() == pytest.approx(total / 6)
+    assert novel.grad is None
+    logits = numbers(6, 3).requires_grad_()
+    assert has_zero_gradient(self_training(logits, numbers(6, 0), known=3), logits)
 
 
 def test_soft_cross_entropy_equals_the_loop_over_images():

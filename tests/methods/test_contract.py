@@ -33,10 +33,10 @@ def make_survey(labelled: bool) -> Survey:
     return Survey(torch.rand(ROWS, DIM, generator=generator("survey")), labels)
 
 
-def make_method(name: str, labelled: bool, mixed: bool = False) -> Method:
+def make_method(name: str, labelled: bool, mixed: bool = False, novel: int = NOVEL) -> Method:
     """A method that has been through its start."""
     with seeded("method"):
-        method = parse(name).build(Problem(DIM, KNOWN, NOVEL, labelled, ROWS, mixed), make_model())
+        method = parse(name).build(Problem(DIM, KNOWN, novel, labelled, ROWS, mixed), make_model())
     for epoch in range(NOW.epoch + 1):
         method.before_epoch(lambda: make_survey(labelled), NOW._replace(epoch=epoch, step=0))
     return method.train()
@@ -89,6 +89,16 @@ def test_losses_are_finite_scalars_with_a_gradient(name, labelled, kind):
     torch.stack(list(losses.values())).sum().backward()
     assert latents[0].z.grad is not None
     assert latents[0].z.grad.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", [name for name, labelled in CASES if labelled])
+def test_where_answers_have_made_every_class_known_a_method_goes_on(name):
+    method = make_method(name, labelled=True, mixed=True, novel=0)
+    assert all(loss.isfinite() for loss in step(method, "mixed", NOW).values())
+    latents, batch = make_batch(method, "mixed")
+    torch.stack(list(method(latents, batch, NOW).values())).sum().backward()
+    assert latents[0].z.grad is not None
 
 
 @pytest.mark.parametrize(("name", "labelled", "kind"), BATCHES)

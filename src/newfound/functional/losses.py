@@ -26,6 +26,18 @@ def cross_entropy(logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"], smoot
     return mean(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing))
 
 
+def self_training(logits: Float[Tensor, "n classes"], novel: Float[Tensor, "n novel"], known: int) -> Scalar:
+    """How surprised a head over known and novel classes is by what a head over the novel ones says, which is not moved.
+
+        −mean_i log softmax(logits_i)_c,   c = C_l + argmax_k novel_ik        (Han et al. 2021, AutoNovel)
+
+    0 where there is no novel class: then nobody says anything.
+    """
+    if novel.shape[1] == 0:
+        return mean(logits[:0])
+    return cross_entropy(logits, known + novel.argmax(1))
+
+
 def soft_cross_entropy(logits: Float[Tensor, "n c"], target: Float[Tensor, "n c"]) -> Scalar:
     """How surprised the head is by shares of classes.
 

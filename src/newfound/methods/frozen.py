@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from newfound.functional.losses import cross_entropy, mean, swapped_cross_entropy
+from newfound.functional.losses import cross_entropy, mean, self_training, swapped_cross_entropy
 from newfound.functional.pseudo import sinkhorn
 from newfound.functional.schedules import warm_cosine
 from newfound.methods.base import Method, Recipe, unlabelled_rows
@@ -56,10 +56,9 @@ class FrozenBaseline(Method):
         """`swapped` and `novel` on unlabelled images; `replay` of drawn latents, or `cross-entropy` on labelled."""
         u, labelled = unlabelled_rows(batch, self.problem), self.problem.labelled
         cosines = torch.stack([self.novel(view.z[u]) for view in latents])
-        guess = self.problem.known + cosines[0].argmax(1)
         losses = {
             "swapped": mean(swapped_cross_entropy(cosines / TEMPERATURE, sinkhorn(cosines[:LARGE]))),
-            "novel": cross_entropy(self.logits(latents[0].z[u]), guess),
+            "novel": self_training(self.logits(latents[0].z[u]), cosines[0], self.problem.known),
         }
         if labelled:
             return losses | {"cross-entropy": cross_entropy(self.logits(latents[0].z[~u]), batch.labels[~u])}

@@ -53,10 +53,12 @@ class Icarl(WidenedMethod):
     def before_epoch(self, survey: Callable[[], Survey], now: Now) -> None:
         """Measure where classes lie."""
         seen = survey()
-        labelled, guess = seen.labels >= 0, self.heads.novel.logits(seen.unlabelled).argmax(1)
-        known, _ = means(F.normalize(seen.labelled, dim=1), seen.labels[labelled], self.problem.known)
-        novel, _ = means(F.normalize(seen.unlabelled, dim=1), guess, self.problem.novel)
-        self.centres.copy_(F.normalize(torch.cat([known, novel]), dim=1))
+        centres, _ = means(F.normalize(seen.labelled, dim=1), seen.labels[seen.labels >= 0], self.problem.known)
+        if self.problem.novel:
+            guess = self.heads.novel.logits(seen.unlabelled).argmax(1)
+            novel, _ = means(F.normalize(seen.unlabelled, dim=1), guess, self.problem.novel)
+            centres = torch.cat([centres, novel])
+        self.centres.copy_(F.normalize(centres, dim=1))
 
     def forward(self, latents: list[Latents], batch: Batch, now: Now) -> Losses:
         """Those of `Widened`, and `distillation`, on all rows."""

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from newfound.functional import pseudo
-from newfound.functional.losses import cross_entropy
+from newfound.functional.losses import self_training
 from newfound.functional.schedules import catch_up, ramp
 from newfound.methods.base import Method, Recipe, unlabelled_rows
 from newfound.methods.pairwise import TRAINING, Pairwise
@@ -46,7 +46,7 @@ class Incremental(Method):
         every, novel = self.scores(latents[0].z[u])
         top = catch_up(self.weight, PUBLISHED, now.epochs * now.steps)
         weight = ramp(now.progress, self.pairs.ramp[0], top)
-        training = weight * cross_entropy(every, self.problem.known + novel.argmax(1))
+        training = weight * self_training(every, novel, self.problem.known)
         return self.pairs(latents, batch, now) | {"self-training": training}
 
     def logits(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n classes"]:

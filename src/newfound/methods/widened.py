@@ -7,7 +7,7 @@ from functools import partial
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from newfound.functional.losses import cross_entropy
+from newfound.functional.losses import cross_entropy, self_training
 from newfound.functional.pseudo import ranking_statistics
 from newfound.functional.schedules import catch_up, ramp, steps
 from newfound.methods.base import Method
@@ -64,9 +64,9 @@ class Widened(nn.Module):
         u, (length, top) = unlabelled, self.ramp
         alike = ranking_statistics(z[u].detach())
         losses = self.novel(z[u], other[u], labels[u], alike, ramp(now.progress, length, top))
-        guess = self.problem.known + self.novel.logits(z[u]).argmax(1)
-        weight = catch_up(WEIGHT, self.published, now.epochs * now.steps)
-        losses["self-training"] = ramp(now.progress, length, weight) * cross_entropy(self.joint(z[u]), guess)
+        weight = ramp(now.progress, length, catch_up(WEIGHT, self.published, now.epochs * now.steps))
+        guessed = self_training(self.joint(z[u]), self.novel.logits(z[u]), self.problem.known)
+        losses["self-training"] = weight * guessed
         if self.problem.labelled:
             losses["cross-entropy"] = cross_entropy(self.joint(z[~u]), labels[~u])
         return losses
