@@ -1,11 +1,12 @@
 """The demonstration, small."""
 
 import json
+import re
 
 import pytest
 import torch
 
-from newfound import demo
+from newfound import cli, demo
 from newfound.data.datasets import load_doodles
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import StageOne
@@ -40,6 +41,13 @@ def test_every_control_is_measured_in_both_readings(shown):
     assert len(both) == 2 * len(demo.TITLES)
     assert set(rows[rows["reading"] == "prototypes"]["method"]) == {name for name in demo.TITLES if "spacing" in name}
     assert rows["nmi"].between(0, 1).all()
+
+
+def test_the_help_names_every_control_and_no_other():
+    """Of pairs with a preset of Spacing the preset's name."""
+    said = re.search(r"everything: add the controls: (.*?)\.\n", cli.demo.__doc__, re.DOTALL)[1]
+    words = {*re.findall(r"[a-z:+]+", said.replace("Spacing's", ""))} - {"and", "alone", "with", "presets"}
+    assert words == {name.removeprefix("pairs+spacing:") for name in demo.MANY if name not in demo.FEW}
 
 
 def test_the_table_is_the_mean_over_seeds_in_one_reading(shown):

@@ -51,7 +51,8 @@ def demo(
     Example: newfound demo
 
     Args:
-        everything: add the controls: whitened start features, pairs alone, and the presets dcn, paper and author.
+        everything: add the controls: spacing:unanchored, uno, uno+spacing, and pairs, alone and with Spacing's presets
+            aligned, paper, author and dcn.
         seeds: repeat with that many seeds, and write results/demo.json.
         output: where everything goes.
     """

@@ -20,7 +20,7 @@ from newfound.discovery.scoring import PIXELS, score_discovery, score_features, 
 from newfound.discovery.settings import Run, StageOne, needed
 from newfound.encoders import choose_encoder
 from newfound.encoders.pixels import PixelEncoder
-from newfound.errors import InputError
+from newfound.errors import InputError, counted
 
 DEFAULT = PixelEncoder.default_method
 STAGE = StageOne(size=28)
@@ -60,7 +60,7 @@ def demonstrate(
             rows += table_rows(method, seed, seconds, score_discovery(found, truth, classes, seed))
             if method == DEFAULT and seed == 0:
                 first = found
-    facts = {**first.facts, "comparison": f"mean of {seeds} seeds, this is seed 0"}
+    facts = {**first.facts, "comparison": f"mean of {counted(seeds, 'seed')}, this is seed 0"}
     Discovery(replace(first, facts=facts, comparison=tuple(comparison(rows)))).save(output, overwrite=True)
     return pd.DataFrame(rows)
 
