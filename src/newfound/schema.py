@@ -7,7 +7,6 @@ fit. Those of tensors name their axes: axes of one name are equally long.
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,19 +74,6 @@ def one_of(*words: Any) -> Schema:
 
     def check(value: Any, where: str) -> None:
         needs(type(value) in map(type, words) and value in words, where, value, " or ".join(map(repr, words)))
-
-    return check
-
-
-def either(*inner: Schema) -> Schema:
-    """What fits one of these; told is why it does not fit the last."""
-
-    def check(value: Any, where: str) -> None:
-        for one in inner[:-1]:
-            with suppress(DamagedError):
-                one(value, where)
-                return
-        inner[-1](value, where)
 
     return check
 

@@ -3,18 +3,24 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import newfound
 from newfound.errors import InputError
 from newfound.functional.calibration import Calibration, Logistic
+from newfound.methods.stage_one import Supervised
 from newfound.networks.adapter import Adapter
-from newfound.networks.model import Model, Pretrained, Statistics, card
+from newfound.networks.backbone import Backbone
+from newfound.networks.model import BACKBONES, Model, Pretrained, Statistics, card
 from newfound.networks.pretrained import PretrainedBackbone
 from newfound.networks.resnet import SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
-from newfound.types import generator, seeded
+from newfound.training.loop import Learner
+from newfound.training.pretrain import pretrain
+from newfound.types import Latents, Problem, Training, generator, seeded
 from newfound.vision import vision
 
 
@@ -42,6 +48,51 @@ def test_a_saved_model_says_the_same_of_images(model, tmp_path):
     assert torch.equal(model.head.weight, loaded.head.weight)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(model.known, loaded.known, strict=True))
     assert (loaded.classes, loaded.size, loaded.channels) == (("cat", "Öl"), 28, 1)
+
+
+class Flat(Backbone):
+    """A backbone of one's own: a layer, and what turns its latents."""
+
+    def __init__(self, dim=8):
+        super().__init__()
+        self.dim = dim
+        self.stages = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, dim))])
+        self.register_buffer("metric", torch.eye(dim))
+
+    def forward(self, images):
+        return Latents(self.stages[0](images.expand(-1, 3, -1, -1)) @ self.metric)
+
+    def turn(self, metric):
+        self.metric = self.metric @ metric
+
+    def settings(self):
+        return {"dim": self.dim}
+
+
+def test_a_backbone_of_ones_own_that_has_a_line_is_taught_discovers_and_travels(tmp_path, monkeypatch):
+    monkeypatch.setitem(BACKBONES, "flat", Flat)
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 3), np.uint8)
+    known, new = newfound.arrays(pixels[:30], np.arange(30) % 3), newfound.arrays(pixels[30:])
+    learner = Learner(Flat(), Supervised(Problem(8, known=3, novel=0)))
+    model = pretrain(learner, known, Training(1, 16, 0.01), device="cpu")
+    settings = newfound.Run(method="pairs", epochs=1, device="cpu")
+    run = newfound.discover(model=model, unlabelled=new, classes=2, run=settings)
+    run.save(tmp_path / "run")
+    loaded = Model.from_pretrained(tmp_path / "run" / "model")
+    assert isinstance(loaded.backbone, Flat)
+    seen = torch.from_numpy(pixels[30:]).permute(0, 3, 1, 2) / 255
+    assert torch.allclose(loaded.backbone(seen).z, run.found.features, atol=1e-5)
+
+
+def test_a_backbone_that_no_line_names_is_neither_saved_nor_loaded(tmp_path, monkeypatch):
+    model = Model(Flat(), 8, 3, ())
+    with pytest.raises(InputError, match=r"no word for.*Flat.*small-resnet-18, adapter.*BACKBONES"):
+        model.save_pretrained(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setitem(BACKBONES, "flat", Flat)
+        model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"backbone.kind is flat; needed: 'small-resnet-18' or 'adapter'"):
+        Model.from_pretrained(tmp_path)
 
 
 def test_what_distances_mean_and_how_many_images_a_mean_is_of_are_saved_to_the_last_digit(model, tmp_path):

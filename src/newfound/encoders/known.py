@@ -13,7 +13,6 @@ from newfound.encoders.base import Encoder, Lesson
 from newfound.functional.cluster import ClassSums
 from newfound.functional.geometry import covariance_root, drift, means
 from newfound.networks.model import ENOUGH, Model, Statistics
-from newfound.networks.resnet import SmallResNet
 from newfound.types import generator
 
 STAND = 100
@@ -85,7 +84,6 @@ def shift_means(model: Model, before: Float[Tensor, "n dim"], after: Float[Tenso
 @torch.no_grad()
 def turn_latents(model: Model, metric: Float[Tensor, "dim dim"]) -> Model:
     """The same with latents times an invertible matrix, and all that is known of them; its own backbone stays."""
-    assert isinstance(model.backbone, SmallResNet)
     backbone, head = copy.deepcopy(model.backbone), copy.deepcopy(model.head)
     backbone.turn(metric)
     if head is not None:

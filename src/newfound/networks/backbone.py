@@ -31,6 +31,13 @@ class Backbone(nn.Module, ABC):
         """Latents from what the last stage is given, for those who remember it."""
         raise NotImplementedError(f"{type(self).__name__} cannot be cut before its last stage.")
 
+    def turn(self, metric: Float[Tensor, "dim dim"]) -> None:
+        """Give latents times this matrix from now on: a run's model gives them as classes were read."""
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot turn its latents, and classes are read where they are whitened. Give it a "
+            "method turn(metric) that multiplies them, in a buffer that is saved with it."
+        )
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The plain values that build it anew, written into the model folder."""

@@ -26,12 +26,12 @@ from newfound.networks.resnet import OWN, SmallResNet
 from newfound.networks.similarity import PairHead, PairNet
 from newfound.schema import (
     TensorSpec,
+    anything,
     check_finite,
     check_tensors,
     check_weights,
     damaged,
     each,
-    either,
     flag,
     maybe,
     needs,
@@ -59,6 +59,16 @@ OURS = record(
 ADAPTER = record(
     {"kind": one_of("adapter"), "inputs": whole(1, 2**20), "dim": whole(1, 2**20), "hidden": whole(1, 2**20)}
 )
+KINDS = {OWN: OURS, "adapter": ADAPTER}
+"""What is known of a backbone's settings, by its kind."""
+
+
+def check_backbone(value: Any, where: str) -> None:
+    """The settings of one of `BACKBONES`; of somebody's own its class says what it needs, when it is built."""
+    record({"kind": one_of(*BACKBONES)})(value, where)
+    KINDS.get(value["kind"], anything)(value, where)
+
+
 MEANT = dict.fromkeys(LINES, row(number(), number()))  # of a Calibration
 MAYBE = ("outlier", "counted")
 COLOURS = each(number(), 3)
@@ -68,7 +78,7 @@ TRIALS = each(record(WAY | {"scores": each(number(0, 1), least=1)}))
 EXPECTED = maybe(row(number(0, 1), number(0, 1), number(0, 1), whole(1), number()))
 PLAIN = record(
     {
-        "backbone": either(OURS, ADAPTER),
+        "backbone": check_backbone,
         "size": whole(1, 2**14),
         "channels": one_of(1, 3),
         "classes": each(text, distinct=True),
@@ -107,7 +117,8 @@ MEASURED = {
 it the weights of the backbone, the head and the similarity, each as its network says.
 """
 
-BACKBONES: dict[str, type[SmallResNet] | type[Adapter]] = {OWN: SmallResNet, "adapter": Adapter}
+BACKBONES: dict[str, type[Backbone]] = {OWN: SmallResNet, "adapter": Adapter}
+"""By what a model folder calls each. A line more, and it holds one of your own."""
 
 
 class Statistics(NamedTuple):
@@ -336,8 +347,13 @@ def _about(folder: Path) -> dict:
 
 def _settings(backbone: Backbone) -> dict[str, Any]:
     """What `_backbone` builds it from."""
-    kind = next(kind for kind, cls in BACKBONES.items() if type(backbone) is cls)
-    return {"kind": kind} | backbone.settings()
+    kinds = [kind for kind, cls in BACKBONES.items() if type(backbone) is cls]
+    if not kinds:
+        raise InputError(
+            f"A model folder has no word for a backbone of the class {type(backbone).__name__}. Needed: one of "
+            f"{', '.join(BACKBONES)}. Give it a line in newfound.networks.model.BACKBONES."
+        )
+    return {"kind": kinds[0]} | backbone.settings()
 
 
 def _backbone(settings: dict[str, Any], weights: dict[str, Tensor]) -> Backbone:
