@@ -43,6 +43,12 @@ def test_all_that_is_wrong_is_said_at_once():
         check_flags("review", ["dataset", "parts", "keep"])
 
 
+@pytest.mark.parametrize("kind", [kind for kind, takes in TAKES.items() if "dataset" in takes])
+def test_a_table_without_a_dataset_is_refused_with_those_that_there_are(kind):
+    with pytest.raises(InputError, match=f"{kind} was given no dataset.*--dataset cifar10 or --dataset cifar100"):
+        check_flags(kind, ["budget"])
+
+
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, refused in REFUSED.items() for name in refused])
 def test_the_command_refuses_it_before_any_work_though_it_is_the_default(kind, name, tmp_path):
     done = newfound("benchmark", kind, f"--{name}", FLAGS[name], "--seeds", 0, cwd=tmp_path)
