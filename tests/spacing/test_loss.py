@@ -216,6 +216,17 @@ def test_latents_of_any_precision_are_taken(dtype):
     assert z.grad.isfinite().all()
 
 
+def test_a_covariance_of_any_precision_is_taken():
+    z = rand(60, 8, key="covariance")
+    covariance = z.T.double().cov()
+    losses = []
+    for given in (covariance, covariance.float()):
+        loss = SpacingLoss(6, 8, within_covariance=given)
+        loss.start(z)
+        losses.append(loss(z[:20]).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 def test_views_that_learn_from_one_another_need_unit_latents():
     with pytest.raises(InputError, match="unit=False"):
         replace(swapped(), unit=False)
