@@ -272,6 +272,17 @@ def test_labels_of_more_classes_than_prototypes_are_refused_with_what_was_found_
         SpacingLoss(classes, 8).start(rand(60, 8, key="labels"), torch.arange(60) % 4 - 1, mixed=mixed)
 
 
+@pytest.mark.parametrize("preset", ["swapped", "paper"])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_start_from_latents_that_are_no_numbers_is_refused_with_how_many_there_are(preset, wrong):
+    z = rand(60, 8, key="no numbers")
+    z[3, 3] = z[5, 0] = wrong
+    loss = SpacingLoss(6, 8, preset)
+    with pytest.raises(InputError, match=r"2 of 60 latents.*NaN or infinite.*Needed: numbers"):
+        loss.start(z)
+    assert not loss.started
+
+
 def test_labels_say_nothing_where_prototypes_started_without_them():
     loss, z, other = started()
     labels = torch.arange(40) % CLASSES

@@ -128,6 +128,11 @@ class SpacingLoss(nn.Module):
                 f"SpacingLoss was made for {len(self.memory)} images, and starts with latents of {len(features)}. "
                 "Needed: a row for each. Give `images` the number of rows that `start` is given."
             )
+        if lost := int((~features.isfinite().all(1)).sum()):
+            raise InputError(
+                f"{lost} of {len(features)} latents that SpacingLoss starts with are NaN or infinite. Needed: numbers. "
+                "Look at the backbone and at its images: a smaller learning rate may help."
+            )
         if labels is not None and self.preset.known == "means":
             check_labels(labels, len(self.prototypes), mixed=mixed)
         if not self.started:  # a restart need not say it again
