@@ -151,6 +151,11 @@ def discover(
     """
     number = None if classes == "auto" else classes
     if again is None:
+        if lone := [f"--{name}" for name, value in (("images", images), ("edits", edits)) if value is not None]:
+            raise InputError(
+                f"{' and '.join(lone)} would change nothing: that is of a reviewed run, and none was named. Say which "
+                "(--continue), or leave it out; images to search are --unlabelled."
+            )
         _discover(unlabelled, output, number, known, model, run, stage, truth=truth, overwrite=overwrite, resume=resume)
         return
     given: dict[str, object] = {"unlabelled": unlabelled, "model": model, "classes": number, "truth": truth or None}

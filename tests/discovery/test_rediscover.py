@@ -371,6 +371,8 @@ def test_the_command_learns_tells_and_repeats(run, tmp_path):
         (("--continue", "nowhere"), "holds no finished run"),
         (("--unlabelled", "new"), "--output requires an argument"),
         (("-o", "run"), "--unlabelled requires an argument"),
+        (("--unlabelled", "new", "-o", "run", "--edits", "2"), "--edits would change nothing"),
+        (("--unlabelled", "new", "-o", "run", "--images", "new"), "--images would change nothing"),
     ],
 )
 def test_words_that_cannot_be_are_refused(words, said, tmp_path):
