@@ -39,9 +39,8 @@ SEED, EPOCHS, CLASSES = 100, 20, 20
 RATES = (0.1, 0.03)
 HOSTS = ("pairs", "pairs:teacher", "pairs+spacing:swapped", "pairs+spacing:aligned")
 WEIGHTS = {
-    "swapped": (3.0, 1.0, 0.3, 0.1, 0.03),
+    "swapped": (3.0, 1.0, 0.3),
     "aligned": (1.0, 0.3, 0.1, 0.03),
-    "unanchored": (1.0, 0.3, 0.1),
     "dcn": (0.3, 0.1, 0.03),
     "paper": (1e-3, 1e-4, 1e-5),
 }
