@@ -414,6 +414,19 @@ def test_the_page_shows_every_class_with_typical_images_first(drawn):
     assert shown.metrics is None
 
 
+def test_boxes_of_one_name_stand_on_the_page_each_for_itself(drawn):
+    listing, rows = drawn.found.listing, drawn.classes.rows(drawn.classes.numbers[0]).tolist()
+    assert len(rows) > 2
+    frames = [Box(0, 0, 1 + row, 1 + row) for row in range(len(listing))]  # in one corner, as where a frame ends
+    boxed = Listing.of(["frame.png"] * len(listing), root=listing.root, boxes=frames)
+    thumbnails = {row: torch.full((1, 4, 4), row, dtype=torch.uint8) for row in range(len(listing))}
+    shown = page(Discovery(replace(drawn.found, listing=boxed, thumbnails=thumbnails)).classes).classes[0]
+    seen = [int(each.pixels[0, 0, 0]) for each in shown.exemplars + shown.doubtful]
+    assert len({*seen}) == len(seen)
+    assert {*seen} <= {*rows}
+    assert {each.name for each in shown.exemplars + shown.doubtful} == {"frame.png at x=0, y=0"}
+
+
 def test_the_page_shows_nothing_that_was_set_aside(drawn):
     drawn.set_aside([0, 1])
     shown = page(drawn.classes)
