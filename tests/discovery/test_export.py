@@ -16,7 +16,7 @@ from newfound.data.decoding import Box
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.export import FORMATS, export, plan_folders
 from newfound.discovery.result import Discovery
-from newfound.discovery.tables import UNSURE, tabulate_assignments
+from newfound.discovery.tables import UNSURE, read_csv, tabulate_assignments
 from newfound.errors import InputError
 from tests.discovery.made import CAT, FIRST, SECOND, THIRD, make_found
 from tests.discovery.test_killed import content, witnessed
@@ -266,6 +266,16 @@ def test_darwin_core_says_who_identified_what_and_whether_a_person_verified_it(b
     assert more["confidence"] == said.loc["0/0.png", "confidence"]
     assert table.loc["0/1.png", "eventID"] == "dive 7"
     assert table["occurrenceID"].is_unique
+
+
+@pytest.mark.parametrize(
+    ("to", "column"), [("csv", "class"), ("fathomnet", "concept"), ("darwin-core", "verbatimIdentification")]
+)
+def test_every_exported_table_is_read_back_with_the_very_names(found, tmp_path, to, column):
+    now = classes(found, [Edit("rename", (FIRST,), names=("=1+1",)), Edit("rename", (SECOND,), names=("007",))])
+    back = read_csv(export(now, to, tmp_path / "out.csv"))
+    called = set(tabulate_assignments(now)["class"])
+    assert {"=1+1", "007"} < {*back[column]} <= called
 
 
 @pytest.mark.parametrize("to", ["fathomnet", "darwin-core"])
