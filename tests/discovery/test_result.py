@@ -270,6 +270,21 @@ def test_a_folder_that_holds_another_run_is_not_overwritten_unasked(made, tmp_pa
     assert Discovery.load(tmp_path).found.threshold == 0
 
 
+def test_edits_go_to_the_folder_that_was_read_wherever_somebody_has_gone_since(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made.save("run")
+    run, elsewhere = Discovery.load("run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    run.rename(FIRST, "ray")
+    run.save(tmp_path / "run")
+    made.rename(SECOND, "eel")
+    with made.together():
+        pass
+    assert not [*elsewhere.iterdir()]
+    assert names(Discovery.load(tmp_path / "run")).items() >= {FIRST: "ray", SECOND: "eel"}.items()
+
+
 def test_edits_do_not_go_to_another_run_that_was_written_there_meanwhile(made, tmp_path):
     made.save(tmp_path)
     Discovery(make_found(threshold=0.0)).save(tmp_path, overwrite=True)
