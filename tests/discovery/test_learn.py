@@ -279,6 +279,18 @@ def test_known_classes_that_were_not_looked_for_stay_and_new_ones_get_numbers_of
     assert learn(run.classes, merge=True).recognisable == ("cat", "kind 1", "kind 2")
 
 
+def test_a_known_class_renamed_to_one_that_was_not_looked_for_is_refused_not_learnt_twice(tmp_path):
+    run = Discovery(make_found(known=("cat",)))
+    run.rename("cat", "new-1")  # which the model knows
+    for merge in (False, True):
+        with pytest.raises(InputError, match=r"is called 'new-1' now, .*knows 'cat', 'new-1'\. Rename the one"):
+            run.learn(tmp_path / "model", merge=merge)
+    assert not [*tmp_path.iterdir()]
+    run.rename("new-1", "lynx")
+    run.learn(tmp_path / "model")
+    assert Classifier.load(tmp_path / "model").classes[:2] == ("lynx", "new-1")
+
+
 def test_a_name_that_a_known_class_has_asks_to_merge():
     with pytest.raises(InputError, match=r"'cat' is another class's name, of number 1.*merge\(\[1, 3\]\)"):
         Discovery(make_found()).rename(3, "cat")
