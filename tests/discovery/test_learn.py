@@ -448,6 +448,19 @@ def test_a_model_that_is_there_is_not_replaced_unless_asked_for(kept, tmp_path):
         kept.learn(tmp_path, overwrite=True)
 
 
+def test_the_run_that_is_learnt_from_is_not_replaced_by_its_model_whoever_asks_for_it(tmp_path):
+    run = Discovery(make_found())
+    run.rename(3, "lynx")
+    run.save(tmp_path / "run")
+    (tmp_path / "run" / "config.toml").write_text("[discover]\nseed = 0\n", encoding="utf-8")  # as the command has it
+    before = content(tmp_path / "run")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    for place in (tmp_path / "run", tmp_path / "link"):
+        with pytest.raises(InputError, match=r"is the run that is learnt from\. Needed: another place, .* Give -o"):
+            run.learn(place, overwrite=True)
+    assert content(tmp_path / "run") == before
+
+
 def test_our_own_network_learns_by_its_latents_and_tells_the_new_kinds(kept, tmp_path):
     model = kept.learn().model
     assert model.pretrained is None

@@ -66,6 +66,8 @@ def teach(
     if output is None:
         return learn(now, images=root, merge=merge)
     settings = {"run": path_of(run), "images": path_of(root), "merge": merge}
+    if run is not None and run.resolve() == Path(output).resolve():
+        raise InputError(f"{output} is the run that is learnt from. Needed: another place, so that it stays. Give -o.")
     refuse(output, "learn", settings, overwrite=overwrite, resume=False)
     with files.building(Path(output)) as folder, working(folder, "learn", settings, overwrite=False, resume=False):
         model = learn(now, images=root, merge=merge)
