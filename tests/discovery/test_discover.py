@@ -145,6 +145,14 @@ def test_the_model_of_a_run_discovers_again_as_one_that_was_pretrained_does(plac
     assert again.found.known == ran.found.known
 
 
+def test_the_model_that_is_given_is_never_written_over_by_the_run_that_needs_it(place, ran):
+    for model, output in (("model", "model"), ("run/model", "run"), ("run/model", "run/model")):
+        with pytest.raises(InputError, match=r"holds the model that is given\. Needed: another place, .* Give -o"):
+            discover(model=place / model, unlabelled=place / "new", run=RUN, output=place / output, overwrite=True)
+        assert Model.from_pretrained(place / model).classes
+    assert Discovery.load(place / "run").summary().equals(ran.summary())
+
+
 def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(ran, monkeypatch, tmp_path):
     monkeypatch.setattr("newfound.discovery.looking.TOGETHER", 4)
     write_doodles(tmp_path, NOVEL, each=3, scale=4)

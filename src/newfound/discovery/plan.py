@@ -149,6 +149,15 @@ def check_folders(known: Source | None, unlabelled: Source) -> None:
         check_apart(*folders)
 
 
+def check_output(model: str | Path | Model | None, output: str | Path | None) -> None:
+    """Refuse to write over the model that is given: what an interruption left of it would be nothing."""
+    if output is None or not isinstance(model, str | Path):
+        return
+    given, place = Path(model).expanduser().resolve(), Path(output).resolve()
+    if place in (given, given.parent):
+        raise InputError(f"{output} holds the model that is given. Needed: another place, so that it stays. Give -o.")
+
+
 def check_model(model: Model, labelled: Listing | Images | None, stage: StageOne) -> None:
     """Refuse a model beside images of other classes, or beside settings that would change nothing of it."""
     if labelled is not None and model.classes != (classes := labelled.listing.classes):
