@@ -80,6 +80,16 @@ def test_renaming_changes_the_name_everywhere(made):
         made.rename(9, "x")
 
 
+def test_a_name_that_no_file_can_hold_is_refused_before_anything_is_said(made, tmp_path):
+    made.save(tmp_path)
+    with pytest.raises(InputError, match=r"'Ren\\udce9' is not valid text\. Needed: .*UTF-8"):
+        Discovery.load(tmp_path, by="Ren\udce9")
+    with pytest.raises(InputError, match="no text"):
+        made.rename(FIRST, "caf\udce9")
+    made.save(tmp_path)
+    assert not read_edits(tmp_path)
+
+
 def test_every_edit_says_who_and_when(made):
     made.rename(FIRST, "sea pen")
     (edit,) = made.edits

@@ -25,7 +25,7 @@ from newfound.discovery.pages import render_report
 from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import measure, named_confidence, tabulate_assignments, tabulate_classes
-from newfound.errors import InputError, counted, shorten
+from newfound.errors import InputError, counted, is_text, shorten
 from newfound.functional.cluster import kmeans
 from newfound.functional.names import is_counted
 from newfound.types import generator
@@ -47,6 +47,8 @@ class Discovery:
 
     def __init__(self, found: Found, edits: Iterable[Edit] = (), *, by: str = ""):
         """`by` is the name of whoever edits from now on."""
+        if not is_text(by):
+            raise InputError(f"The name {by!r} is not valid text. Needed: one that edits can hold. Write it in UTF-8.")
         self.by = by
         self._replay = Replay(found).extend([*edits])
         self._home: tuple[Path, str | None] | None = None  # the folder it was read from, or saved to, and which run
