@@ -128,6 +128,19 @@ def test_long_names_are_cut_where_a_file_system_ends(found, tmp_path):
     assert len(colours(export(now, "folders", tmp_path / "out"))) == len(expected(now))
 
 
+def test_images_of_one_name_that_is_as_long_as_can_be_lie_side_by_side(found, tmp_path):
+    long, root = f"{'ä' * 125}x.png", found.listing.root
+    names = [*found.listing.names]
+    for row in (0, 1):
+        (root / names[row]).rename(root / f"{row}" / long)
+        names[row] = f"{row}/{long}"
+    found = replace(found, listing=replace(found.listing, names=tuple(names)))
+    now = classes(found, [Edit("move", (CAT,), rows=(0, 1))])
+    there = {path.name for path in (export(now, "folders", tmp_path / "out") / "cat").iterdir()}
+    assert {long, f"{'ä' * 124}-2.png"} <= there
+    assert len(there) == len(now.rows(CAT))
+
+
 def test_where_an_image_cannot_be_written_nothing_is_left(found, tmp_path):
     (tmp_path / "images" / "1" / "21.png").write_text("no image")
     boxes = (None,) * 43 + (Box(1, 2, 3, 4),)
