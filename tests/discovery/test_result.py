@@ -184,6 +184,7 @@ def test_images_are_set_aside_and_accepted(made):
     assert (made.assignments()["identified_by"] == "Ada").sum() == expected + 1
     assert made.summary().set_index("class").loc["cat", "reviewed"] == expected
     assert made.accept(ABSENT) == 0
+    assert made.accept(FIRST, above=float("nan")) == 0  # the mean of nothing, say
 
 
 @pytest.mark.parametrize("line", [Logistic(20.0, 15.0), Logistic(4.0, 0.0)])

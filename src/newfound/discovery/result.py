@@ -174,7 +174,7 @@ class Discovery:
         """
         numbers = self.classes.numbers if which is None else [self._number(which)]
         rows = torch.cat([*map(self.classes.rows, numbers)]) if images is None else torch.tensor(self._rows(images))
-        if above > 0:
+        if not above <= 0:  # nothing is above a confidence that is no number
             rows = rows[named_confidence(self.classes)[rows] >= above]
         if len(rows):
             said = numbers if which is not None else self.classes.assignment[rows].unique().tolist()
