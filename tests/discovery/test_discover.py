@@ -219,6 +219,19 @@ def test_labelled_pictures_may_not_lie_in_the_pile_under_another_name(place, tmp
         discover(known=place / "known", unlabelled=tmp_path / "new", classes=3, run=RUN, stage=STAGE)
 
 
+def test_one_image_is_searched_beside_labelled_ones_as_with_a_model_and_its_copy_is_refused(place, tmp_path):
+    (image, *_), (labelled, *_) = (sorted((place / name).rglob("*.png")) for name in ("new", "known"))
+    run = Run(method="kmeans", device="cpu")
+    quick = StageOne(backbone="efficientnet-lite0", size=64, rehearse="no")
+    found = discover(known=place / "known", unlabelled=image, classes=1, run=run, stage=quick).found
+    assert found.listing.names == (image.name,)
+    with pytest.raises(InputError, match="both labelled and unlabelled"):
+        discover(known=place / "known", unlabelled=labelled, classes=1, run=run, stage=quick)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"is a file\. Needed: a folder of images, or a list of them ending in \.csv"):
+        discover(known=place / "known", unlabelled=tmp_path / "notes.txt", classes=1, run=run, stage=quick)
+
+
 def test_the_model_folder_holds_no_pixel_and_no_file_name(place):
     names = [path.stem for path in (place / "known").rglob("*.png")]
     assert names

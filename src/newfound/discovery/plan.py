@@ -10,7 +10,6 @@ from newfound import methods
 from newfound.data.collection import Collection
 from newfound.data.leaks import check_apart
 from newfound.data.listing import Listing, label_by_folder, list_images, read_truth
-from newfound.data.manifests import is_manifest
 from newfound.data.pixels import Images
 from newfound.discovery.howmany import check_counting
 from newfound.discovery.settings import YES, Run, StageOne, check_device
@@ -143,9 +142,9 @@ def path_of(source: Any) -> str | None:
 
 
 def check_folders(known: Source | None, unlabelled: Source) -> None:
-    """Refuse two folders that share an image."""
+    """Refuse two folders that share an image. What a list names, or one image, is compared once it is read."""
     folders = [Path(place) for place in (known, unlabelled) if isinstance(place, str | Path)]
-    if len(folders) == 2 and not any(map(is_manifest, folders)):
+    if len(folders) == 2 and not any(map(os.path.isfile, folders)):
         check_apart(*folders)
 
 
