@@ -164,6 +164,15 @@ def test_images_are_moved_by_row_or_by_name(made):
             made.move(images, CAT)
 
 
+def test_a_name_alone_is_one_image_or_one_class_and_not_its_letters(made):
+    made.move("12.png", to="cat")
+    made.set_aside("13.png")
+    assert made.classes.assignment[12] == CAT
+    assert made.classes.aside.nonzero()[:, 0].tolist() == [13]
+    with pytest.raises(InputError, match="merging needs at least two different classes"):
+        made.merge("cat")
+
+
 def test_the_name_of_a_file_means_all_boxes_in_it_and_every_image_is_looked_at_once(monkeypatch):
     names, boxes = ("a.png", "a.png", *map(str, range(42))), (Box(0, 0, 5, 5), Box(5, 0, 5, 5), *[None] * 42)
     run, asked = Discovery(make_found(listing=Listing.of(names, boxes=boxes))), []

@@ -112,7 +112,8 @@ class Discovery:
         """Make several classes one. It keeps number and name of the first: of known ones before those that somebody has
         named, of these before others. Two known ones, which labelled images tell apart, become one by `force` alone.
         """
-        numbers = dict.fromkeys(map(self._number, which))  # a column of `summary`, or an array, works too
+        each = [which] if isinstance(which, str) else which  # a column of `summary`, or an array, works too
+        numbers = dict.fromkeys(map(self._number, each))
         known = [repr(self.classes.names[number]) for number in numbers if self.classes.kind(number) == "known"]
         if len(known) > 1 and not force:
             raise InputError(
@@ -337,7 +338,7 @@ class Discovery:
     def _rows(self, images: Iterable[Which]) -> tuple[int, ...]:
         """Rows of images that are told by row or by name."""
         rows: dict[int, None] = {}
-        for image in images:
+        for image in [images] if isinstance(images, str) else images:
             if not isinstance(image, str):
                 rows[index(image)] = None
                 continue
