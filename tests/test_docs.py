@@ -82,6 +82,13 @@ def test_every_command_on_a_page_is_understood(page):
         assert command.__name__ == words[0], line
 
 
+def test_what_the_robot_does_again_and_again_may_replace_what_it_wrote_before():
+    shown = [line.split() for line in commands((ROOT / "docs/robot.md").read_text(encoding="utf-8"))]
+    again = [words for words in shown if words[1] in ("discover", "learn", "predict")]
+    assert len(again) == 3
+    assert all("--overwrite" in words for words in again)
+
+
 def test_the_readme_shows_the_commands_that_people_begin_with():
     shown = {line.split()[1] for line in commands((ROOT / "README.md").read_text(encoding="utf-8"))}
     assert {"pretrain", "discover", "predict", "benchmark"} <= shown

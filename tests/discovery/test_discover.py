@@ -145,6 +145,14 @@ def test_the_model_of_a_run_discovers_again_as_one_that_was_pretrained_does(plac
     assert again.found.known == ran.found.known
 
 
+def test_the_model_that_is_given_is_never_written_over_by_the_run_that_needs_it(place, ran):
+    for model, output in (("model", "model"), ("run/model", "run"), ("run/model", "run/model")):
+        with pytest.raises(InputError, match=r"holds the model that is given\. Needed: another place, .* Give -o"):
+            discover(model=place / model, unlabelled=place / "new", run=RUN, output=place / output, overwrite=True)
+        assert Model.from_pretrained(place / model).classes
+    assert Discovery.load(place / "run").summary().equals(ran.summary())
+
+
 def test_predictions_come_bit_by_bit_and_tell_what_was_left_out_once(ran, monkeypatch, tmp_path):
     monkeypatch.setattr("newfound.discovery.looking.TOGETHER", 4)
     write_doodles(tmp_path, NOVEL, each=3, scale=4)
@@ -209,6 +217,19 @@ def test_labelled_pictures_may_not_lie_in_the_pile_under_another_name(place, tmp
     (tmp_path / "new" / "copy.png").write_bytes(copy.read_bytes())
     with pytest.raises(InputError, match="share no image"):
         discover(known=place / "known", unlabelled=tmp_path / "new", classes=3, run=RUN, stage=STAGE)
+
+
+def test_one_image_is_searched_beside_labelled_ones_as_with_a_model_and_its_copy_is_refused(place, tmp_path):
+    (image, *_), (labelled, *_) = (sorted((place / name).rglob("*.png")) for name in ("new", "known"))
+    run = Run(method="kmeans", device="cpu")
+    quick = StageOne(backbone="efficientnet-lite0", size=64, rehearse="no")
+    found = discover(known=place / "known", unlabelled=image, classes=1, run=run, stage=quick).found
+    assert found.listing.names == (image.name,)
+    with pytest.raises(InputError, match="both labelled and unlabelled"):
+        discover(known=place / "known", unlabelled=labelled, classes=1, run=run, stage=quick)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"is a file\. Needed: a folder of images, or a list of them ending in \.csv"):
+        discover(known=place / "known", unlabelled=tmp_path / "notes.txt", classes=1, run=run, stage=quick)
 
 
 def test_the_model_folder_holds_no_pixel_and_no_file_name(place):

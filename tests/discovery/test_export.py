@@ -16,7 +16,7 @@ from newfound.data.decoding import Box
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.export import FORMATS, export, plan_folders
 from newfound.discovery.result import Discovery
-from newfound.discovery.tables import UNSURE, tabulate_assignments
+from newfound.discovery.tables import UNSURE, read_csv, tabulate_assignments
 from newfound.errors import InputError
 from tests.discovery.made import CAT, FIRST, SECOND, THIRD, make_found
 from tests.discovery.test_killed import content, witnessed
@@ -126,6 +126,19 @@ def test_a_class_that_is_called_unsure_does_not_lie_with_unsure_images(found):
 def test_long_names_are_cut_where_a_file_system_ends(found, tmp_path):
     now = classes(found, [Edit("rename", (FIRST,), names=("ä" * 300,)), Edit("rename", (SECOND,), names=("ä" * 301,))])
     assert len(colours(export(now, "folders", tmp_path / "out"))) == len(expected(now))
+
+
+def test_images_of_one_name_that_is_as_long_as_can_be_lie_side_by_side(found, tmp_path):
+    long, root = f"{'ä' * 125}x.png", found.listing.root
+    names = [*found.listing.names]
+    for row in (0, 1):
+        (root / names[row]).rename(root / f"{row}" / long)
+        names[row] = f"{row}/{long}"
+    found = replace(found, listing=replace(found.listing, names=tuple(names)))
+    now = classes(found, [Edit("move", (CAT,), rows=(0, 1))])
+    there = {path.name for path in (export(now, "folders", tmp_path / "out") / "cat").iterdir()}
+    assert {long, f"{'ä' * 124}-2.png"} <= there
+    assert len(there) == len(now.rows(CAT))
 
 
 def test_where_an_image_cannot_be_written_nothing_is_left(found, tmp_path):
@@ -266,6 +279,16 @@ def test_darwin_core_says_who_identified_what_and_whether_a_person_verified_it(b
     assert more["confidence"] == said.loc["0/0.png", "confidence"]
     assert table.loc["0/1.png", "eventID"] == "dive 7"
     assert table["occurrenceID"].is_unique
+
+
+@pytest.mark.parametrize(
+    ("to", "column"), [("csv", "class"), ("fathomnet", "concept"), ("darwin-core", "verbatimIdentification")]
+)
+def test_every_exported_table_is_read_back_with_the_very_names(found, tmp_path, to, column):
+    now = classes(found, [Edit("rename", (FIRST,), names=("=1+1",)), Edit("rename", (SECOND,), names=("007",))])
+    back = read_csv(export(now, to, tmp_path / "out.csv"))
+    called = set(tabulate_assignments(now)["class"])
+    assert {"=1+1", "007"} < {*back[column]} <= called
 
 
 @pytest.mark.parametrize("to", ["fathomnet", "darwin-core"])

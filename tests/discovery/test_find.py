@@ -21,7 +21,7 @@ from newfound.encoders import embed, encoder_of
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.errors import InputError
-from newfound.functional.calibration import Calibration, Logistic, carry_on
+from newfound.functional.calibration import Calibration, Logistic, carry_on, withhold_names
 from newfound.functional.counting import Count
 from newfound.functional.metrics import accuracy
 from newfound.networks.model import Model, Statistics
@@ -212,10 +212,22 @@ def test_else_images_more_likely_wrong_than_right_are_unsure(task):
 
 
 def test_the_threshold_leaves_so_many_below_it():
-    scores = torch.tensor([0.9, -0.4, 0.5, 0.7, -1.0])  # two lie far out
-    for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):
-        assert (scores < choose_threshold(scores, share)).sum() == below
-    assert choose_threshold(scores, None) == 0.5
+    confidence, outlier = torch.tensor([0.9, 0.6, 0.5, 0.7, 0.0]), torch.tensor([0.0, 0.1, 0.01, 0.0, 0.3])
+    for share, below in ((0.0, 0), (0.1, 0), (0.2, 1), (0.5, 2), (0.99, 4), (1.0, 5)):  # two lie far out
+        threshold = choose_threshold(confidence, outlier, share)
+        assert withhold_names(confidence, outlier, threshold).unsure.sum() == below
+    assert choose_threshold(confidence, outlier, None) == 0.5
+
+
+def test_outliers_are_none_of_the_share_that_is_to_be_unsure():
+    confidence, outlier = torch.linspace(0.1, 0.9, 20), torch.zeros(20)
+    outlier[10:16] = 0.9  # more than the share
+    for share, unsure in ((0.0, 0), (0.1, 2), (0.5, 10), (0.8, 14), (1.0, 14)):
+        named = withhold_names(confidence, outlier, choose_threshold(confidence, outlier, share))
+        assert (named.unsure.sum(), named.outlier.sum()) == (unsure, 6)
+        assert not (named.unsure & named.outlier).any()
+    least = withhold_names(confidence, outlier, choose_threshold(confidence, outlier, 0.1)).unsure
+    assert least.nonzero()[:, 0].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])

@@ -51,6 +51,16 @@ def test_the_published_ways_find_the_number_too(model, monkeypatch, single, by, 
     assert 15 <= found.curve[0].classes < found.curve[-1].classes == 27
 
 
+def test_where_gcd_finds_no_new_class_one_is_looked_for_and_that_is_said(model, monkeypatch):
+    monkeypatch.setattr("newfound.discovery.howmany.MOST", 3)
+    none = embedded("again", range(15), each=5, labelled=False, strong=2.0)
+    found = how_many(model, none, KNOWN, 0, "gcd")
+    assert found.estimates["accuracy"] == 15
+    assert (found.novel, found.least, found.most) == (1, 16, 16)
+    said = "labelled images find their classes again best with none, and one is looked for at least"
+    assert explain(found).startswith(f"1 new, estimated: {said}; by silhouette ")
+
+
 def test_a_published_way_is_refused_where_it_cannot_be_asked():
     with pytest.raises(InputError, match=r"gcd asks labelled images; found 1 known class, .* 2 or more.*--known"):
         check_counting("gcd", None, 1, mixed=True)

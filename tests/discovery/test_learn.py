@@ -279,6 +279,18 @@ def test_known_classes_that_were_not_looked_for_stay_and_new_ones_get_numbers_of
     assert learn(run.classes, merge=True).recognisable == ("cat", "kind 1", "kind 2")
 
 
+def test_a_known_class_renamed_to_one_that_was_not_looked_for_is_refused_not_learnt_twice(tmp_path):
+    run = Discovery(make_found(known=("cat",)))
+    run.rename("cat", "new-1")  # which the model knows
+    for merge in (False, True):
+        with pytest.raises(InputError, match=r"is called 'new-1' now, .*knows 'cat', 'new-1'\. Rename the one"):
+            run.learn(tmp_path / "model", merge=merge)
+    assert not [*tmp_path.iterdir()]
+    run.rename("new-1", "lynx")
+    run.learn(tmp_path / "model")
+    assert Classifier.load(tmp_path / "model").classes[:2] == ("lynx", "new-1")
+
+
 def test_a_name_that_a_known_class_has_asks_to_merge():
     with pytest.raises(InputError, match=r"'cat' is another class's name, of number 1.*merge\(\[1, 3\]\)"):
         Discovery(make_found()).rename(3, "cat")
@@ -434,6 +446,19 @@ def test_a_model_that_is_there_is_not_replaced_unless_asked_for(kept, tmp_path):
         kept.learn(tmp_path / "model")
     with pytest.raises(InputError, match="holds other files"):
         kept.learn(tmp_path, overwrite=True)
+
+
+def test_the_run_that_is_learnt_from_is_not_replaced_by_its_model_whoever_asks_for_it(tmp_path):
+    run = Discovery(make_found())
+    run.rename(3, "lynx")
+    run.save(tmp_path / "run")
+    (tmp_path / "run" / "config.toml").write_text("[discover]\nseed = 0\n", encoding="utf-8")  # as the command has it
+    before = content(tmp_path / "run")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    for place in (tmp_path / "run", tmp_path / "link"):
+        with pytest.raises(InputError, match=r"is the run that is learnt from\. Needed: another place, .* Give -o"):
+            run.learn(place, overwrite=True)
+    assert content(tmp_path / "run") == before
 
 
 def test_our_own_network_learns_by_its_latents_and_tells_the_new_kinds(kept, tmp_path):

@@ -80,6 +80,16 @@ def test_renaming_changes_the_name_everywhere(made):
         made.rename(9, "x")
 
 
+def test_a_name_that_no_file_can_hold_is_refused_before_anything_is_said(made, tmp_path):
+    made.save(tmp_path)
+    with pytest.raises(InputError, match=r"'Ren\\udce9' is not valid text\. Needed: .*UTF-8"):
+        Discovery.load(tmp_path, by="Ren\udce9")
+    with pytest.raises(InputError, match="no text"):
+        made.rename(FIRST, "caf\udce9")
+    made.save(tmp_path)
+    assert not read_edits(tmp_path)
+
+
 def test_every_edit_says_who_and_when(made):
     made.rename(FIRST, "sea pen")
     (edit,) = made.edits
@@ -154,6 +164,15 @@ def test_images_are_moved_by_row_or_by_name(made):
             made.move(images, CAT)
 
 
+def test_a_name_alone_is_one_image_or_one_class_and_not_its_letters(made):
+    made.move("12.png", to="cat")
+    made.set_aside("13.png")
+    assert made.classes.assignment[12] == CAT
+    assert made.classes.aside.nonzero()[:, 0].tolist() == [13]
+    with pytest.raises(InputError, match="merging needs at least two different classes"):
+        made.merge("cat")
+
+
 def test_the_name_of_a_file_means_all_boxes_in_it_and_every_image_is_looked_at_once(monkeypatch):
     names, boxes = ("a.png", "a.png", *map(str, range(42))), (Box(0, 0, 5, 5), Box(5, 0, 5, 5), *[None] * 42)
     run, asked = Discovery(make_found(listing=Listing.of(names, boxes=boxes))), []
@@ -174,6 +193,7 @@ def test_images_are_set_aside_and_accepted(made):
     assert (made.assignments()["identified_by"] == "Ada").sum() == expected + 1
     assert made.summary().set_index("class").loc["cat", "reviewed"] == expected
     assert made.accept(ABSENT) == 0
+    assert made.accept(FIRST, above=float("nan")) == 0  # the mean of nothing, say
 
 
 @pytest.mark.parametrize("line", [Logistic(20.0, 15.0), Logistic(4.0, 0.0)])
@@ -268,6 +288,21 @@ def test_a_folder_that_holds_another_run_is_not_overwritten_unasked(made, tmp_pa
     other.save(tmp_path, overwrite=True)
     assert Discovery.load(tmp_path).edits == []
     assert Discovery.load(tmp_path).found.threshold == 0
+
+
+def test_edits_go_to_the_folder_that_was_read_wherever_somebody_has_gone_since(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made.save("run")
+    run, elsewhere = Discovery.load("run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    run.rename(FIRST, "ray")
+    run.save(tmp_path / "run")
+    made.rename(SECOND, "eel")
+    with made.together():
+        pass
+    assert not [*elsewhere.iterdir()]
+    assert names(Discovery.load(tmp_path / "run")).items() >= {FIRST: "ray", SECOND: "eel"}.items()
 
 
 def test_edits_do_not_go_to_another_run_that_was_written_there_meanwhile(made, tmp_path):
@@ -412,6 +447,19 @@ def test_the_page_shows_every_class_with_typical_images_first(drawn):
         assert not {e.name for e in each.exemplars} & {e.name for e in each.doubtful}
     assert len(shown.points) == 50
     assert shown.metrics is None
+
+
+def test_boxes_of_one_name_stand_on_the_page_each_for_itself(drawn):
+    listing, rows = drawn.found.listing, drawn.classes.rows(drawn.classes.numbers[0]).tolist()
+    assert len(rows) > 2
+    frames = [Box(0, 0, 1 + row, 1 + row) for row in range(len(listing))]  # in one corner, as where a frame ends
+    boxed = Listing.of(["frame.png"] * len(listing), root=listing.root, boxes=frames)
+    thumbnails = {row: torch.full((1, 4, 4), row, dtype=torch.uint8) for row in range(len(listing))}
+    shown = page(Discovery(replace(drawn.found, listing=boxed, thumbnails=thumbnails)).classes).classes[0]
+    seen = [int(each.pixels[0, 0, 0]) for each in shown.exemplars + shown.doubtful]
+    assert len({*seen}) == len(seen)
+    assert {*seen} <= {*rows}
+    assert {each.name for each in shown.exemplars + shown.doubtful} == {"frame.png at x=0, y=0"}
 
 
 def test_the_page_shows_nothing_that_was_set_aside(drawn):

@@ -13,11 +13,13 @@ import torch
 from newfound.discovery import storage
 from newfound.discovery.edits import Edit, classes
 from newfound.discovery.found import Compared, Found
+from newfound.discovery.settings import Run
 from newfound.discovery.storage import locate, read_run, write_found, write_tables
 from newfound.discovery.tables import read_csv, tabulate_assignments, tabulate_classes
 from newfound.errors import InputError
 from newfound.functional.counting import Candidate
 from newfound.functional.rehearsal import Expected, Way
+from newfound.schema import MOST
 from newfound.training.moments import Moment
 from tests.discovery.made import CALIBRATION, FIRST, KNOWN, SECOND, add_edits, make_found
 from tests.discovery.version_3 import COUNT, write_version_3
@@ -63,6 +65,18 @@ def test_all_that_was_found_is_read_again(tmp_path):
     assert same(loaded, found)
     assert loaded.model.classes == KNOWN
     assert (edits, written) == ([], True)
+
+
+def test_every_setting_that_is_taken_is_read_again_however_large(tmp_path):
+    for place, run in (
+        ("large", Run(seed=MOST, batch=MOST, epochs=MOST)),
+        ("small", Run(seed=-MOST, batch=2, rate=1e-300)),
+    ):
+        write_found(make_whole(run=run), tmp_path / place)
+        assert read_run(tmp_path / place)[0].run == run
+    for name, value in (("seed", MOST + 1), ("seed", -MOST - 1), ("batch", MOST + 1), ("epochs", MOST + 1)):
+        with pytest.raises(InputError, match=rf"--{name} is {value}\. Needed: .* at most 2⁵³"):
+            Run(**{name: value})
 
 
 def test_names_are_made_a_few_times_however_many_images_there_are(tmp_path, monkeypatch):

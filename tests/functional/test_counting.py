@@ -353,6 +353,21 @@ def test_every_corrected_answer_has_one_new_class_at_least():
     assert (found.classes, found.least, found.most) == (5, 5, round(5 * math.exp(1.28 * error)))
 
 
+@pytest.mark.parametrize("errors", [(), [Errors(-0.3, -0.3, -0.4), Errors(-0.3, -0.2, -0.3)]])
+@pytest.mark.parametrize("images", [1, 3, 10])
+def test_no_new_class_is_without_an_image_however_many_are_known(images, errors):
+    x, truth = blobs(50, each=8)
+    others = torch.randn(images, 16, generator=generator("others", images))
+    found = count(others, x, truth, errors=errors)
+    assert 1 <= found.least - 50 <= found.novel <= found.most - 50 <= images
+
+
+def test_no_more_new_classes_are_found_than_were_looked_for_whatever_counting_was_off_by():
+    found = asked(9, 4, most=6, errors=[Errors(-3.0, -3.0, -3.0)] * 2)
+    assert found.novel == found.curve[-1].classes - 4 == 6
+    assert found.least <= found.classes <= found.most
+
+
 def test_a_novel_class_counts_where_it_lies_outside_the_ball_that_every_known_class_has_to_itself():
     random = generator("balls")
     known = torch.randn(6, 3, generator=random)

@@ -155,6 +155,13 @@ def test_an_estimate_needs_images_of_both_parts_and_tries_no_more_clusters_than_
             estimate(some, theirs, others)
 
 
+def test_gcd_finds_no_more_novel_classes_than_there_are_unlabelled_images():
+    labelled, labels, unlabelled = classes_apart(20, 1, 6, apart=2.0)
+    for images in (1, 2, 3):
+        found = estimate_gcd(labelled, labels, unlabelled[:images])
+        assert found.novel <= found.curve[-1].classes - 20 == images
+
+
 def test_dtc_needs_two_probe_classes():
     probe, labels, unlabelled = classes_apart(1, 3)
     with pytest.raises(ValueError, match="found 1 probe classes"):

@@ -17,7 +17,7 @@ from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain, how_many
 from newfound.discovery.looking import tell_skipped
-from newfound.discovery.plan import Plan, check_number, expand_home, plan_discovery, plan_pretrain
+from newfound.discovery.plan import Plan, check_number, check_output, expand_home, plan_discovery, plan_pretrain
 from newfound.discovery.rehearsal import rehearse_known, settle
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import AUTO, NO, Run, StageOne
@@ -96,6 +96,7 @@ def discover(
     `unlabelled` names the true classes: for the metrics alone.
     """
     about, output = About(command, began=time.perf_counter()), expand_home(output)
+    check_output(model, output)
     plan = plan_discovery(
         unlabelled, known, model, classes=classes, run=run or Run(), stage=stage or StageOne(), truth=truth
     )

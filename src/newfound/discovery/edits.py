@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from newfound.discovery.found import Found
-from newfound.errors import InputError, choices, counted, shorten
+from newfound.errors import InputError, choices, counted, is_text, shorten
 from newfound.functional.geometry import distances
 from newfound.functional.names import count_names
 from newfound.schema import MOST, parse_json
@@ -323,11 +323,11 @@ def _check_whole(edit: Edit) -> None:
 
 
 def _check_names(now: Classes, edit: Edit) -> None:
-    """Refuse names that are empty, or another class's."""
+    """Refuse names that are empty or that no file can hold, or another class's."""
     others = {name for number, name in now.names.items() if edit.action != "rename" or number not in edit.classes}
     for name in edit.names:
-        if not name.strip():
-            raise InputError(f"{name!r} is an empty name; give the class one that people can see.")
+        if not name.strip() or not is_text(name):
+            raise InputError(f"{name!r} is an empty name, or no text; give the class one that people can see.")
         if name in others:
             taken = next(number for number, other in now.names.items() if other == name)
             both = f"merge([{taken}, {edit.classes[0]}])" if edit.action == "rename" else "merge"

@@ -20,8 +20,8 @@ from newfound.discovery.storage import locate
 from newfound.discovery.tables import ALGORITHM, WORDS, format_csv, tabulate_assignments
 from newfound.errors import InputError, check_word
 
-LONGEST = 200
-"""Bytes of a folder's name: file systems take 255, and something may be added."""
+LONGEST, MOST = 200, 255
+"""Bytes of a folder's name, to which something may be added, and of any name that a file system takes."""
 
 PNG_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "P", "RGB", "RGBA")
 """What PNG can hold, by Pillow's names; it knows no such colours as printers have."""
@@ -232,14 +232,22 @@ ENDINGS = {"csv": ".csv", "parquet": ".parquet", "coco": ".json", "fathomnet": "
 def _folder_name(name: str) -> str:
     """A name that every file system takes."""
     safe = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", name).strip(" .")
-    return safe.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore").strip(" .") or "_"
+    return _shortened(safe, LONGEST).strip(" .") or "_"
+
+
+def _shortened(name: str, most: int) -> str:
+    """As much of a name as has so many bytes."""
+    return name.encode("utf-8", "ignore")[:most].decode("utf-8", "ignore")
 
 
 def _free(stem: str, ending: str, used: set[str]) -> str:
-    """A file name that is not taken yet: images of one name may come from several folders."""
+    """A file name that is not taken yet: images of one name may come from several folders. A stem that leaves no room
+    for what makes it another is cut.
+    """
     name, number = f"{stem}{ending}", 2
     while name.casefold() in used:
-        name, number = f"{stem}-{number}{ending}", number + 1
+        more = f"-{number}{ending}"
+        name, number = f"{_shortened(stem, MOST - len(more.encode()))}{more}", number + 1
     used.add(name.casefold())
     return name
 

@@ -59,7 +59,8 @@ def how_many(
     """Count the classes of known and unlabelled images together.
 
     In two stages points drawn about the known classes' means, as wide as their spread, stand for their images. Where
-    known classes were hidden and counted before, what was seen then corrects the estimate.
+    known classes were hidden and counted before, what was seen then corrects the estimate. One new class at least is
+    counted, also where a published way finds none.
     """
     if labelled is None and not model.recognisable and len(unlabelled) < FEWEST:
         raise InputError(
@@ -81,7 +82,9 @@ def how_many(
         errors = () if model.rehearsal is None else model.rehearsal.counting
         return count(new, known, labels, most=MOST, seed=seed, errors=errors, progress=tell)
     estimate = estimate_gcd if by == GCD else estimate_dtc
-    return estimate(known, labels, new, most=MOST, seed=seed, progress=tell)
+    found = estimate(known, labels, new, most=MOST, seed=seed, progress=tell)
+    one = max(found.classes, found.known + 1)
+    return found._replace(classes=one, least=one, most=one)
 
 
 def known_points(
@@ -109,7 +112,9 @@ def explain(count: Count) -> str:
         "rehearsed": "three ways of counting, each weighed and corrected by how it erred on known classes that were "
         "hidden",
     }[count.criterion]
-    if count.criterion == "pairs" and min(one.pairs for one in count.curve) > 0:
+    if count.criterion == "accuracy" and count.estimates["accuracy"] < found:
+        reason = "labelled images find their classes again best with none, and one is looked for at least"
+    elif count.criterion == "pairs" and min(one.pairs for one in count.curve) > 0:
         reason = f"even with {tried[-1]} clusters, the most that were tried, labelled classes share some"
     elif count.criterion == "pairs" and count.curve[0].pairs <= 0:
         reason = f"even {tried[0]} clusters, the fewest that were tried, cut labelled classes in pieces"

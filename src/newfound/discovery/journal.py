@@ -18,7 +18,8 @@ class Journal:
     """A folder's journal as somebody follows it: how much of it was read, and where the next line begins."""
 
     def __init__(self, folder: Path):
-        self.folder, self.path = folder, folder / EDITS
+        self.folder = folder.absolute()  # it is the same folder wherever somebody goes meanwhile
+        self.path = self.folder / EDITS
         self.lines = 0  # so many were read, or written
         self._end = 0  # bytes that these take
 

@@ -68,9 +68,9 @@ def judge_images(
     away = distances(latents, clusters.centres)
     outlier = judge_no_cluster(fit or fit_latents(latents, clusters), clusters, calibration)
     confidence = judge_right(away, clusters, calibration) * (1 - outlier)
-    scores = naming_score(confidence, outlier)
-    threshold = choose_threshold(scores, share)
-    duplicates, thumbnails = illustrate(images, away, clusters, scores >= threshold)
+    threshold = choose_threshold(confidence, outlier, share)
+    sure = naming_score(confidence, outlier) >= threshold
+    duplicates, thumbnails = illustrate(images, away, clusters, sure)
     return Judgement(confidence, outlier, threshold, duplicates, thumbnails)
 
 
@@ -101,13 +101,16 @@ def judge_no_cluster(place: Fit, clusters: Clusters, calibration: Calibration) -
     return probability(outlier_score(*reach_centres(place, clusters)), calibration.outlier)
 
 
-def choose_threshold(scores: Float[Tensor, " n"], share: float | None) -> float:
-    """The naming score below which an image is unsure: that of one as likely wrong as right, or that of a share."""
+def choose_threshold(confidence: Float[Tensor, " n"], outlier: Float[Tensor, " n"], share: float | None) -> float:
+    """The naming score below which an image is unsure: that of one as likely wrong as right, or that of a share of all
+    images. Outliers, which are called so whatever their score, are none of the share.
+    """
     if share is None:
         return 0.5
-    fewest = math.floor(share * len(scores) + 1e-9)  # .29 · 100 is a little less than 29
+    fewest = math.floor(share * len(confidence) + 1e-9)  # .29 · 100 is a little less than 29
     if fewest == 0:
         return NONE_UNSURE
+    scores = naming_score(confidence, outlier)[~withhold_names(confidence, outlier, NONE_UNSURE).outlier]
     return scores.sort().values[fewest].item() if fewest < len(scores) else ALL_UNSURE
 
 

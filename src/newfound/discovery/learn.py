@@ -66,6 +66,8 @@ def teach(
     if output is None:
         return learn(now, images=root, merge=merge)
     settings = {"run": path_of(run), "images": path_of(root), "merge": merge}
+    if run is not None and run.resolve() == Path(output).resolve():
+        raise InputError(f"{output} is the run that is learnt from. Needed: another place, so that it stays. Give -o.")
     refuse(output, "learn", settings, overwrite=overwrite, resume=False)
     with files.building(Path(output)) as folder, working(folder, "learn", settings, overwrite=False, resume=False):
         model = learn(now, images=root, merge=merge)
@@ -103,6 +105,7 @@ def plan_learning(now: Classes, *, merge: bool = False) -> Learning:
     model, groups = now.found.model, group_known(now)
     classes = [now.names.get(number or 0, model.classes[places[0]]) for number, places in groups]
     parts, numbers = [places for _, places in groups], [model.numbers[places[0]] for _, places in groups]
+    check_known(classes, model)
     place = {number: row for row, (number, _) in enumerate(groups) if number is not None}
     answers = torch.tensor(tabulate_assignments(now)["number"].tolist(), dtype=torch.long)
     doubtful, left, used = find_doubtful(now, answers), left_out(now), max(now.used, model.used)
@@ -122,6 +125,18 @@ def plan_learning(now: Classes, *, merge: bool = False) -> Learning:
     lesson = Lesson(tuple(classes), tuple(parts), label_rows(now, answers, place))
     said = review(now), *_tell(now, added, doubtful, left, answers)
     return Learning(lesson, tuple(numbers), used, tuple(added), said)
+
+
+def check_known(names: Sequence[str], model: Model) -> None:
+    """Refuse known classes of which one was renamed to what another is called that this run did not look for: no list
+    of its classes shows that one, and a model of two classes by one name could not be read.
+    """
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"A known class is called {twice[0]!r} now, as another one that the model knows and this run did not look "
+            f"for. Needed: a name for each; the model knows {shorten(map(repr, model.classes))}. Rename the one that "
+            "was renamed."
+        )
 
 
 def group_known(now: Classes) -> list[tuple[int | None, tuple[int, ...]]]:

@@ -10,7 +10,6 @@ from newfound import methods
 from newfound.data.collection import Collection
 from newfound.data.leaks import check_apart
 from newfound.data.listing import Listing, label_by_folder, list_images, read_truth
-from newfound.data.manifests import is_manifest
 from newfound.data.pixels import Images
 from newfound.discovery.howmany import check_counting
 from newfound.discovery.settings import YES, Run, StageOne, check_device
@@ -143,10 +142,19 @@ def path_of(source: Any) -> str | None:
 
 
 def check_folders(known: Source | None, unlabelled: Source) -> None:
-    """Refuse two folders that share an image."""
+    """Refuse two folders that share an image. What a list names, or one image, is compared once it is read."""
     folders = [Path(place) for place in (known, unlabelled) if isinstance(place, str | Path)]
-    if len(folders) == 2 and not any(map(is_manifest, folders)):
+    if len(folders) == 2 and not any(map(os.path.isfile, folders)):
         check_apart(*folders)
+
+
+def check_output(model: str | Path | Model | None, output: str | Path | None) -> None:
+    """Refuse to write over the model that is given: what an interruption left of it would be nothing."""
+    if output is None or not isinstance(model, str | Path):
+        return
+    given, place = Path(model).expanduser().resolve(), Path(output).resolve()
+    if place in (given, given.parent):
+        raise InputError(f"{output} holds the model that is given. Needed: another place, so that it stays. Give -o.")
 
 
 def check_model(model: Model, labelled: Listing | Images | None, stage: StageOne) -> None:

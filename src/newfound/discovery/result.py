@@ -25,7 +25,7 @@ from newfound.discovery.pages import render_report
 from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import measure, named_confidence, tabulate_assignments, tabulate_classes
-from newfound.errors import InputError, counted, shorten
+from newfound.errors import InputError, counted, is_text, shorten
 from newfound.functional.cluster import kmeans
 from newfound.functional.names import is_counted
 from newfound.types import generator
@@ -47,6 +47,8 @@ class Discovery:
 
     def __init__(self, found: Found, edits: Iterable[Edit] = (), *, by: str = ""):
         """`by` is the name of whoever edits from now on."""
+        if not is_text(by):
+            raise InputError(f"The name {by!r} is not valid text. Needed: one that edits can hold. Write it in UTF-8.")
         self.by = by
         self._replay = Replay(found).extend([*edits])
         self._home: tuple[Path, str | None] | None = None  # the folder it was read from, or saved to, and which run
@@ -110,7 +112,8 @@ class Discovery:
         """Make several classes one. It keeps number and name of the first: of known ones before those that somebody has
         named, of these before others. Two known ones, which labelled images tell apart, become one by `force` alone.
         """
-        numbers = dict.fromkeys(map(self._number, which))  # a column of `summary`, or an array, works too
+        each = [which] if isinstance(which, str) else which  # a column of `summary`, or an array, works too
+        numbers = dict.fromkeys(map(self._number, each))
         known = [repr(self.classes.names[number]) for number in numbers if self.classes.kind(number) == "known"]
         if len(known) > 1 and not force:
             raise InputError(
@@ -172,7 +175,7 @@ class Discovery:
         """
         numbers = self.classes.numbers if which is None else [self._number(which)]
         rows = torch.cat([*map(self.classes.rows, numbers)]) if images is None else torch.tensor(self._rows(images))
-        if above > 0:
+        if not above <= 0:  # nothing is above a confidence that is no number
             rows = rows[named_confidence(self.classes)[rows] >= above]
         if len(rows):
             said = numbers if which is not None else self.classes.assignment[rows].unique().tolist()
@@ -335,7 +338,7 @@ class Discovery:
     def _rows(self, images: Iterable[Which]) -> tuple[int, ...]:
         """Rows of images that are told by row or by name."""
         rows: dict[int, None] = {}
-        for image in images:
+        for image in [images] if isinstance(images, str) else images:
             if not isinstance(image, str):
                 rows[index(image)] = None
                 continue

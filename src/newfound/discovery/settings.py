@@ -22,6 +22,9 @@ YES, NO = "yes", "no"
 FAST, WIDE = 1000, 2048
 """The highest learning rate, and the most pixels or channels, that are taken: beyond them is nothing but overflow."""
 
+MOST = 2**53
+"""The largest whole number that is taken: a run's own file holds no larger one, nor does anybody's JSON."""
+
 DEVICES = (AUTO, "cpu")
 """Where is trained: on an accelerator, if there is one, or on the CPU."""
 
@@ -96,9 +99,10 @@ class Run:
     """auto (accelerator, if any) or cpu."""
 
     def __post_init__(self) -> None:
-        needed("epochs", self.epochs, self.epochs is None or self.epochs >= 0, "0 or more passes")
+        needed("epochs", self.epochs, self.epochs is None or 0 <= self.epochs <= MOST, "0 or more passes, at most 2⁵³")
         needed("rate", self.rate, self.rate is None or 0 < self.rate <= FAST, f"a rate above 0, at most {FAST}")
-        needed("batch", self.batch, self.batch >= 2, "at least 2 images per step")
+        needed("batch", self.batch, 2 <= self.batch <= MOST, "at least 2 images per step, at most 2⁵³")
+        needed("seed", self.seed, abs(self.seed) <= MOST, "a whole number of at most 2⁵³, above or below 0")
         needed(
             "read-by", self.read_by, self.read_by in (AUTO, *READINGS), f"{AUTO}, {KMEANS}, {SHIFT} or {DISCRIMINANT}"
         )

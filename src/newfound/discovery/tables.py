@@ -47,16 +47,12 @@ COLUMNS = [
 """What is said of a class; said too where no class has an image."""
 
 TEXT = {
-    "path",
-    "group",
-    "class",
-    "kind",
-    "guess",
-    "identified_by",
-    "duplicate_of",
-    "verification",
-    "nearest",
-    "exemplar",
+    *("path", "group", "class", "kind", "guess", "identified_by", "duplicate_of", "verification"),
+    *("nearest", "exemplar"),
+    *("concept", "image", "observer"),  # FathomNet's, then Darwin Core's
+    *("occurrenceID", "basisOfRecord", "occurrenceStatus", "verbatimIdentification", "identifiedBy"),
+    *("identificationVerificationStatus", "eventID", "associatedMedia", "dynamicProperties"),
+    *("told", "folder", "proposal"),  # of what is watched
 }
 """Columns of tables that hold words."""
 

@@ -88,8 +88,7 @@ def extract_features(
             progress(row + 1 - len(waiting))
         flush()
         progress(len(listing))
-    found = tuple(keys.values())
-    return FeatureImages(listing.without(reasons), store.open(), find_all(store, found), found)
+    return FeatureImages(listing.without(reasons), store.open(), find_all(store, found := (*keys.values(),)), found)
 
 
 def find_all(store: Store, keys: Sequence[bytes]) -> Int[Tensor, " n"]:

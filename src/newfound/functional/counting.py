@@ -112,10 +112,10 @@ def count(
     By what `sweep` saw of every number. Where it is known how the criteria err (`errors`) all three decide (`combine`),
     and four of five intervals are to hold the truth. Else one does, and the interval is a standard error to either
     side: of `pairs` that of a jackknife over the labelled classes, of the silhouette the numbers that do nearly as
-    well; a quarter of the estimate at least, half of it at most.
+    well; a quarter of the estimate at least, half of it at most. No more than `most` are new, and none has no image.
     """
     found = sweep(unlabelled, labelled, labels, most=most, starts=starts, rows=rows, seed=seed, progress=progress)
-    return _conclude(found, errors)
+    return _bound(_conclude(found, errors), most, len(unlabelled))
 
 
 @torch.no_grad()
@@ -198,6 +198,16 @@ def _conclude(found: Sweep, errors: Sequence[Errors]) -> Count:
     classes = estimates[criterion]
     least, most = max(math.floor(classes * (1 - share)), known + 1), math.ceil(classes * (1 + share))
     return Count(classes, known, least, most, criterion, estimates, found.curve)
+
+
+def _bound(found: Count, most: int, images: int) -> Count:
+    """The same with no more new classes than are looked for, and than there are unlabelled images: a correction knows
+    of neither, and where many classes are known and few images are not, it is of more classes than these can have.
+    """
+    top = found.known + min(most, images)
+    return found._replace(
+        classes=min(found.classes, top), least=min(found.least, top), most=min(found.most, found.known + images)
+    )
 
 
 def crossing(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:

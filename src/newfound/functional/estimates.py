@@ -105,8 +105,9 @@ def estimate_gcd(
 
         K* = argmax_K accuracy of the labelled images in k-means of all,   C_l ≤ K ≤ C_l + most,   novel = K* − C_l
 
-    (Vaze et al. 2022.) With too few clusters classes are merged, with too many they are split, and the labelled images
-    show both. Unlabelled images may be of known classes, of novel ones or of both. `labels` are names.
+    (Vaze et al. 2022; no more are novel than there are unlabelled images.) With too few clusters classes are merged,
+    with too many they are split, and the labelled images show both. Unlabelled images may be of known classes, of novel
+    ones or of both. `labels` are names.
 
     Numbers that grow by half each time are tried first, then all about the best three of them. The paper seeks K by
     Brent's method, which needs fewer, but accuracy is a jagged curve and that often stops on a side hill. Of more than
@@ -114,7 +115,7 @@ def estimate_gcd(
     """
     labelled, labels, unlabelled = _sample(labelled, labels, unlabelled, rows, seed)
     known, x = len(labels.unique()), torch.cat([labelled, unlabelled])
-    most = min(most, len(x) - known)
+    most = min(most, len(unlabelled))
 
     @functools.cache
     def tried(m: int) -> Candidate:

@@ -17,9 +17,9 @@ from plotly.offline import get_plotlyjs
 from newfound.report.figures import colours, curve, scatter, thumbnail
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exemplar:
-    """One image of a class."""
+    """One image of a class. It equals itself alone: two boxes of a picture may share a name, and be of one class."""
 
     name: str
     pixels: UInt8[ndarray, "h w c"]  # c is 1 or 3
