@@ -12,6 +12,7 @@ from newfound.console import Progress, silent
 from newfound.data.collection import Collection, check_read
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
+from newfound.errors import counted
 from newfound.functional.axes import Coordinates
 from newfound.functional.calibration import Calibration
 from newfound.networks.model import Model
@@ -187,7 +188,7 @@ def encode_source(encoder: Encoder[Any], source: Images | Listing, progress: Pro
     if isinstance(source, Images):
         return source
     kind = "labelled" if source.classes else "unlabelled"
-    log.info(f"Looking at {len(source)} {kind} images with {encoder.name}, at {encoder.size} pixels.")
+    log.info(f"Looking at {counted(len(source), f'{kind} image')} with {encoder.name}, at {encoder.size} pixels.")
     found = encoder.encode(source, progress)
     check_read(found, len(source))
     return found
