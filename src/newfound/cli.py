@@ -153,8 +153,8 @@ def discover(
     if again is None:
         if lone := [f"--{name}" for name, value in (("images", images), ("edits", edits)) if value is not None]:
             raise InputError(
-                f"{' and '.join(lone)} would change nothing: that is of a reviewed run, and none was named. Say which "
-                "(--continue), or leave it out; images to search are --unlabelled."
+                f"{' and '.join(lone)} say something of a reviewed run, and none was named. Say which (--continue), or "
+                "leave that out; images to search are --unlabelled."
             )
         _discover(unlabelled, output, number, known, model, run, stage, truth=truth, overwrite=overwrite, resume=resume)
         return
@@ -594,7 +594,7 @@ def data(dataset: str, *, output: Folder = Path("data")) -> None:
     from newfound.data.datasets import fetch_dataset
 
     place = fetch_dataset(dataset, output)
-    console.say(f"{dataset} is in {place}. Next: newfound benchmark two-stage --data {output} …")
+    console.say(f"{dataset} is in {place}. Next: newfound benchmark two-stage --dataset {dataset} --data {output}")
 
 
 @app.command

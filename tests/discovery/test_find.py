@@ -9,12 +9,13 @@ import torch.nn.functional as F
 
 from newfound.data.listing import Listing
 from newfound.data.pixels import Images
+from newfound.discovery import judging
 from newfound.discovery.edits import classes
 from newfound.discovery.facts import About
 from newfound.discovery.find import find
 from newfound.discovery.found import Clusters, Found
 from newfound.discovery.howmany import how_many
-from newfound.discovery.judging import calibrate, choose_threshold, illustrate, pick_references
+from newfound.discovery.judging import calibrate, choose_threshold, illustrate, judge_images, pick_references
 from newfound.discovery.settings import READINGS, Run
 from newfound.discovery.tables import judge, tabulate_assignments
 from newfound.encoders import embed, encoder_of
@@ -253,6 +254,16 @@ def test_near_duplicates_are_told_by_the_most_typical_of_them_whatever_their_clu
         duplicates, shown = illustrate(copied(), away, clusters, torch.ones(24, dtype=torch.bool))
         assert duplicates == {row: first for row in (3, 20, 22) if row != first}
         assert {3, 20, 22} & shown.keys() == {first, 20}  # its cluster would show nothing else
+
+
+def test_an_outlier_is_no_example_of_its_class_however_few_are_to_be_unsure(monkeypatch):
+    lied, z = [], torch.cat([torch.randn(11, 2, generator=generator("z")), torch.full((1, 2), 40.0)])
+    clusters = Clusters(torch.arange(12) % 2, torch.eye(2), torch.tensor([6, 6]), unit=False)
+    calibration = Calibration(Logistic(1.0, 0.0), Logistic(1.0, 0.0), Logistic(50.0, 50.0))
+    monkeypatch.setattr(judging, "illustrate", lambda images, away, clusters, sure: (lied.append(sure), {}, {})[1:])
+    judged = judge_images(UNLABELLED, z, clusters, calibration, None, 0.05)
+    assert judged.outlier.gt(0.5).any()
+    assert not (lied[0] & judged.outlier.gt(0.5)).any()
 
 
 def test_references_are_the_labelled_images_nearest_the_mean_of_their_class():

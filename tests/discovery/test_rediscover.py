@@ -302,6 +302,8 @@ def test_a_run_is_not_written_over_itself(run, tmp_path):
     for place in (tmp_path / "run", tmp_path / "run" / ".." / "run"):
         with pytest.raises(InputError, match="is the run that is learnt from"):
             rediscover(tmp_path / "run", output=place, overwrite=True)
+        with pytest.raises(InputError, match="is the run that is learnt from"):
+            rediscover(Discovery.load(tmp_path / "run"), output=place, overwrite=True)
     rediscover(tmp_path / "run", output=tmp_path / "next")
     with pytest.raises(InputError, match="already holds a run"):
         rediscover(tmp_path / "run", output=tmp_path / "next")

@@ -387,6 +387,35 @@ def test_less_is_expected_where_the_number_of_classes_is_an_estimate(encoder):
     assert settle(before, encoder, Run(), given=True, counted=True).expected == given
 
 
+def test_less_is_expected_of_a_way_that_somebody_chose_where_the_number_of_classes_is_an_estimate(encoder):
+    given, counted = Expected(0.6, 0.5, 0.7, 4, 0.1), Expected(0.5, 0.3, 0.7, 4, 0.1)
+    model, asked = made(*TRIALS, mixed=given, mixed_counted=counted), Run(read_by=PLAIN.reading)
+    told, less = (settle(model, encoder, asked, given=True, counted=how).expected for how in (False, True))
+    assert less.accuracy == pytest.approx(told.accuracy - 0.1)
+    assert less.most - less.least == pytest.approx(told.most - told.least)
+
+
+def test_many_classes_of_few_images_are_rehearsed(encoder, quick):
+    found = rehearse(embedded("crowd", range(130), each=4), encoder, 0)
+    assert found.why or found.alone_counted is not None
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_no_more_classes_are_looked_for_than_there_are_images_that_are_hidden(encoder, mixed):
+    stage = RehearsalSet.of(embedded("crowd", range(6), each=4), encoder)
+    (hiding,) = stage.hidings("choose", 1, 0)
+    told, pile = stage.latents(hiding, rehearsal.SHRINKS[0])
+    assert 0 < stage.score(hiding, told, pile, DISCRIMINANT, 0, mixed=mixed, number=999) < 1
+
+
+def test_a_discovery_that_counts_expects_what_counting_lets_expect(place, quick):
+    run = Run(method="kmeans", device="cpu")
+    found = discover(known=place / "known", unlabelled=place / "new", stage=STAGE, run=run).found
+    told, number = found.model.rehearsal.expected(mixed=True, counted=True), len(found.numbers)
+    assert found.expected == told.at(number)
+    assert found.expected != found.model.rehearsal.expected(mixed=True, counted=False).at(number)
+
+
 def test_nobody_rehearses_who_does_not_want_to(encoder):
     assert rehearse_known(encoder, embedded("no", range(6)), None, StageOne(rehearse=NO), 0) is None
 
@@ -414,7 +443,8 @@ def test_one_stage_and_two_take_the_same_way_and_keep_it(place, quick):
 def test_a_model_from_before_classes_were_counted_counts_as_it_did(place, quick, tmp_path):
     pretrain(place / "known", output=tmp_path / "model", stage=STAGE)
     asked = {"model": tmp_path / "model", "unlabelled": place / "new", "run": Run(method="kmeans", device="cpu")}
-    new, path = discover(**asked).found.count, tmp_path / "model" / "model.json"
+    found, path = discover(**asked).found, tmp_path / "model" / "model.json"
+    new = found.count
     about = json.loads(path.read_text())
     del about["rehearsal"]["counting"]
     path.write_text(json.dumps(about))

@@ -169,8 +169,11 @@ def test_a_name_alone_is_one_image_or_one_class_and_not_its_letters(made):
     made.set_aside("13.png")
     assert made.classes.assignment[12] == CAT
     assert made.classes.aside.nonzero()[:, 0].tolist() == [13]
-    with pytest.raises(InputError, match="merging needs at least two different classes"):
-        made.merge("cat")
+    for one in ("cat", CAT, np.int64(CAT)):
+        with pytest.raises(InputError, match="merging needs at least two different classes"):
+            made.merge(one)
+    made.move(np.int64(14), to="cat")
+    assert made.classes.assignment[14] == CAT
 
 
 def test_the_name_of_a_file_means_all_boxes_in_it_and_every_image_is_looked_at_once(monkeypatch):
@@ -531,8 +534,22 @@ def test_numbers_that_no_table_has_are_explained(made):
 def test_numbers_that_earlier_runs_gave_to_classes_which_were_not_learnt_are_explained():
     found = make_found()
     later = replace(found, numbers=(*found.numbers[:2], *(number + 2 for number in found.numbers[2:])))
-    assert "Of classes of earlier runs, which the model does not have: 3, 4." in repr(Discovery(later))
+    assert "Of earlier runs, and no class now: 3–4." in repr(Discovery(later))
     assert "earlier runs" not in repr(Discovery(found))
+
+
+def test_a_known_class_that_was_not_looked_for_is_called_by_its_name_among_the_gaps():
+    found = make_found()
+    model = replace(found.model, classes=("cat", "rare", "new-1"), numbers=())
+    later = replace(found, model=model, numbers=(1, 3, 4, 5, 6))
+    assert "Known, and not looked for: 2 (rare)." in repr(Discovery(later))
+    assert "earlier runs" not in repr(Discovery(later))
+
+
+def test_gaps_take_no_longer_the_larger_numbers_are():
+    found = make_found()
+    later = replace(found, numbers=(1, 2, 10**12, 10**12 + 1, 10**12 + 2), used=10**12 + 2)
+    assert f"Of earlier runs, and no class now: 3–{10**12 - 1}." in repr(Discovery(later))
 
 
 def test_three_hundred_classes_of_long_names_fit_a_screen_with_kind_and_size():

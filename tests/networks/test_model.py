@@ -84,6 +84,34 @@ def test_a_backbone_of_ones_own_that_has_a_line_is_taught_discovers_and_travels(
     assert torch.allclose(loaded.backbone(seen).z, run.found.features, atol=1e-5)
 
 
+class Stiff(Flat):
+    """One that cannot turn its latents."""
+
+    turn = Backbone.turn
+
+
+@pytest.mark.parametrize(("kind", "named", "said"), [(Flat, False, "no word for.*Flat"), (Stiff, True, "cannot turn")])
+def test_a_backbone_that_could_not_be_kept_or_read_with_is_refused_before_anything_is_trained(
+    tmp_path, monkeypatch, kind, named, said
+):
+    if named:
+        monkeypatch.setitem(BACKBONES, "own", kind)
+    monkeypatch.setattr(newfound.discovery.discover, "find", pytest.fail)
+    new = newfound.arrays(np.zeros((9, 8, 8, 3), np.uint8))
+    model = Model(kind(), 8, 3, ("a", "b"), known=Statistics(torch.zeros(2, 8), torch.eye(8), torch.tensor([9, 9])))
+    with pytest.raises(InputError, match=said):
+        newfound.discover(model=model, unlabelled=new, classes=2, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_is_called_by_what_looks(monkeypatch):
+    assert "Model of 0 classes: Flat at 8 pixels" in repr(Model(Flat(), 8, 3, ()))
+    monkeypatch.setitem(BACKBONES, "flat", Flat)
+    model = Model(Flat(), 8, 3, ())
+    assert "flat at 8 pixels" in repr(model)
+    assert "flat, which learnt from labelled images, at 8 × 8 pixels." in card(model)
+
+
 def test_a_backbone_that_no_line_names_is_neither_saved_nor_loaded(tmp_path, monkeypatch):
     model = Model(Flat(), 8, 3, ())
     with pytest.raises(InputError, match=r"no word for.*Flat.*small-resnet-18, adapter.*BACKBONES"):
@@ -249,7 +277,7 @@ def test_the_card_lists_known_classes_a_line_each_and_counts_those_whose_mean_is
 
 def test_the_card_says_what_looks_at_images_and_where_doubt_was_measured(model):
     text = card(model)
-    assert "A small ResNet that learnt from labelled images, at 28 × 28 pixels." in text
+    assert "small-resnet-18, which learnt from labelled images, at 28 × 28 pixels." in text
     assert "What distances mean was measured on other images." in text
     text = card(replace(model, calibration=Calibration(right=Logistic(1.0, 0.0), new=Logistic(2.0, 0.0))))
     assert "What distances mean was measured on these classes, some pretended to be new." in text

@@ -272,6 +272,11 @@ def test_labels_of_more_classes_than_prototypes_are_refused_with_what_was_found_
         SpacingLoss(classes, 8).start(rand(60, 8, key="labels"), torch.arange(60) % 4 - 1, mixed=mixed)
 
 
+def test_a_start_without_latents_for_novel_classes_is_refused_with_what_was_found_and_needed():
+    with pytest.raises(InputError, match=r"4 prototypes, 1 of them of novel.*0 unlabelled latents.*Needed: one"):
+        SpacingLoss(4, 8).start(rand(60, 8, key="labels"), torch.arange(60) % 3)
+
+
 @pytest.mark.parametrize("preset", ["swapped", "paper"])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_start_from_latents_that_are_no_numbers_is_refused_with_how_many_there_are(preset, wrong):

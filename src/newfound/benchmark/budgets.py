@@ -87,9 +87,9 @@ _CPU = Budget(
     batch=128,
     remembers=True,
     weights={
-        "pairs+spacing:aligned": 0.03,  # at the published rate; the others at 0.03
+        "pairs+spacing:aligned": 0.03,  # beside hosts at the published rate, 0.1
         "pairs+spacing:paper": 1e-4,
-        "spacing:aligned": 0.1,
+        "spacing:aligned": 0.1,  # beside hosts at the rate 0.03
         "spacing:dcn": 0.03,
         "spacing:paper": 1e-5,
     },

@@ -34,6 +34,8 @@ SEQUENCES = (
 )
 """Where the paper's fifth section is put to the test."""
 
+CONTINUAL = "newfound benchmark continual --dataset cifar100"
+
 LOWER, UPPER = "finetune", "all-labels"
 """Rows of a sequence that ours lies between."""
 
@@ -180,11 +182,11 @@ def learns_on(results: Results, name: str) -> Claim:
     text = f"Discovery lets continual learning go on without annotated tasks (Section 5; {where})"
     table = results.get(name)
     if table is None:
-        return Claim(text, "not tested", "not run", "newfound benchmark continual")
+        return Claim(text, "not tested", "not run", CONTINUAL)
     setting, scores = table["setting"], continual_tables.flat(table).set_index("seed")
     method = ours_on(setting)
     ours = scores[scores["method"] == method]
-    command = next((row["command"] for row in table["rows"] if row["method"] == method), "newfound benchmark continual")
+    command = next((row["command"] for row in table["rows"] if row["method"] == method), CONTINUAL)
     command = command.partition(" --methods")[0]
     share = setting["classes"][0] / sum(setting["classes"])
     idle = pd.Series({r["seed"]: 100 * share * r["groups"][0][0] for r in table["rows"] if r["method"] == method})

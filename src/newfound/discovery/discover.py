@@ -17,7 +17,15 @@ from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.found import Found
 from newfound.discovery.howmany import explain, how_many
 from newfound.discovery.looking import tell_skipped
-from newfound.discovery.plan import Plan, check_number, check_output, expand_home, plan_discovery, plan_pretrain
+from newfound.discovery.plan import (
+    Plan,
+    check_backbone,
+    check_number,
+    check_output,
+    expand_home,
+    plan_discovery,
+    plan_pretrain,
+)
 from newfound.discovery.rehearsal import rehearse_known, settle
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import AUTO, NO, Run, StageOne
@@ -100,6 +108,7 @@ def discover(
     plan = plan_discovery(
         unlabelled, known, model, classes=classes, run=run or Run(), stage=stage or StageOne(), truth=truth
     )
+    check_backbone(plan.model, output)
     refuse(output, "discover", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
         return restore(done)

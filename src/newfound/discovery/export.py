@@ -134,7 +134,7 @@ def _export_parquet(now: Classes, place: Path, images: Path | None, link: bool) 
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise InputError(
-            'Parquet is written by pyarrow, which is not installed. Run pip install "newfound[parquet]", or export to '
+            "Parquet is written by pyarrow, which is not installed. Run pip install pyarrow, or export to "
             "csv, which holds the same."
         ) from error
     with files.writing(place) as file:

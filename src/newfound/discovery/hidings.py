@@ -124,16 +124,17 @@ class RehearsalSet:
     ) -> float:
         """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes; or on those
         of hidden classes, where no image is of a known one (not `mixed`). So many classes (`number`) are looked for, by
-        default as many as are hidden.
+        default as many as are hidden, and never more than there are images.
         """
         z, truth, new = F.normalize(pile, dim=1), hiding.truth, hiding.truth >= hiding.known
         number = hiding.hidden if number is None else number
         if not mixed:
-            found = read_by(reading, z[new], number, None, seed)
+            found = read_by(reading, z[new], min(number, int(new.sum())), None, seed)
             return gcd_accuracy(truth[new], found.assignment, 0).all
         counts = torch.bincount(hiding.labels, minlength=hiding.known)
         known = KnownPoints(F.normalize(told, dim=1), hiding.labels, counts)
-        return gcd_accuracy(truth, read_by(reading, z, number, known, seed).assignment, hiding.known).all
+        found = read_by(reading, z, min(number, len(z)), known, seed)
+        return gcd_accuracy(truth, found.assignment, hiding.known).all
 
 
 def _join(hiding: Hiding, records: Float[Tensor, "n views few"]) -> FeatureDataset:

@@ -113,7 +113,7 @@ def explain(count: Count) -> str:
         "hidden",
     }[count.criterion]
     if count.criterion == "accuracy" and count.estimates["accuracy"] < found:
-        reason = "labelled images find their classes again best with none, and one is looked for at least"
+        reason = "labelled images find their classes again best with no new class, and one is looked for at least"
     elif count.criterion == "pairs" and min(one.pairs for one in count.curve) > 0:
         reason = f"even with {tried[-1]} clusters, the most that were tried, labelled classes share some"
     elif count.criterion == "pairs" and count.curve[0].pairs <= 0:

@@ -69,7 +69,7 @@ def judge_images(
     outlier = judge_no_cluster(fit or fit_latents(latents, clusters), clusters, calibration)
     confidence = judge_right(away, clusters, calibration) * (1 - outlier)
     threshold = choose_threshold(confidence, outlier, share)
-    sure = naming_score(confidence, outlier) >= threshold
+    sure = ~torch.logical_or(*withhold_names(confidence, outlier, threshold))
     duplicates, thumbnails = illustrate(images, away, clusters, sure)
     return Judgement(confidence, outlier, threshold, duplicates, thumbnails)
 

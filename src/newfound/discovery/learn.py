@@ -19,7 +19,7 @@ from newfound.discovery import storage
 from newfound.discovery.edits import Classes
 from newfound.discovery.folder import refuse, working
 from newfound.discovery.found import Found
-from newfound.discovery.plan import expand_home, path_of
+from newfound.discovery.plan import check_not_over, expand_home, path_of
 from newfound.discovery.tables import tabulate_assignments
 from newfound.encoders import embed, encoder_of
 from newfound.encoders.base import Lesson
@@ -66,8 +66,7 @@ def teach(
     if output is None:
         return learn(now, images=root, merge=merge)
     settings = {"run": path_of(run), "images": path_of(root), "merge": merge}
-    if run is not None and run.resolve() == Path(output).resolve():
-        raise InputError(f"{output} is the run that is learnt from. Needed: another place, so that it stays. Give -o.")
+    check_not_over(output, () if run is None else (run,), "is the run that is learnt from")
     refuse(output, "learn", settings, overwrite=overwrite, resume=False)
     with files.building(Path(output)) as folder, working(folder, "learn", settings, overwrite=False, resume=False):
         model = learn(now, images=root, merge=merge)
@@ -133,9 +132,8 @@ def check_known(names: Sequence[str], model: Model) -> None:
     """
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
-            f"A known class is called {twice[0]!r} now, as another one that the model knows and this run did not look "
-            f"for. Needed: a name for each; the model knows {shorten(map(repr, model.classes))}. Rename the one that "
-            "was renamed."
+            f"A known class is called {shorten(map(repr, twice))} now, as another one that the model knows and this "
+            "run did not look for. Needed: a name for each. Rename once more what was renamed so."
         )
 
 

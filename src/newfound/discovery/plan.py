@@ -1,7 +1,7 @@
 """plan: every refusal, before any work."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,8 @@ from newfound.discovery.settings import YES, Run, StageOne, check_device
 from newfound.encoders import Encoder, choose_encoder
 from newfound.encoders.choose import explain_backbone
 from newfound.errors import InputError, counted, shorten
-from newfound.networks.model import Model
+from newfound.networks.backbone import Backbone
+from newfound.networks.model import Model, kind_of
 
 Source = str | Path | Images
 Place = TypeVar("Place")
@@ -149,12 +150,29 @@ def check_folders(known: Source | None, unlabelled: Source) -> None:
 
 
 def check_output(model: str | Path | Model | None, output: str | Path | None) -> None:
-    """Refuse to write over the model that is given: what an interruption left of it would be nothing."""
-    if output is None or not isinstance(model, str | Path):
+    """Refuse to write over the model that is given, or over the folder that holds it."""
+    if isinstance(model, str | Path):
+        given = Path(model).expanduser().absolute()
+        check_not_over(output, (given, given.parent), "holds the model that is given")
+
+
+def check_backbone(model: Model | None, output: str | Path | None) -> None:
+    """Refuse a backbone of somebody's own that could not be kept, or read with, before anything is trained."""
+    if model is None:
         return
-    given, place = Path(model).expanduser().resolve(), Path(output).resolve()
-    if place in (given, given.parent):
-        raise InputError(f"{output} holds the model that is given. Needed: another place, so that it stays. Give -o.")
+    if output is not None:
+        kind_of(model.backbone)
+    if model.known is not None and model.pretrained is None and type(model.backbone).turn is Backbone.turn:
+        raise InputError(
+            f"{type(model.backbone).__name__} cannot turn its latents, and classes are read where they are whitened. "
+            "Needed: a method turn(metric) that multiplies them, in a buffer that is saved with it."
+        )
+
+
+def check_not_over(output: str | Path | None, read: Iterable[Path], what: str) -> None:
+    """Refuse to write over what is read: an interruption would leave nothing of it."""
+    if output is not None and Path(output).expanduser().resolve() in {place.resolve() for place in read}:
+        raise InputError(f"{output} {what}. Needed: another place, so that it stays. Give -o.")
 
 
 def check_model(model: Model, labelled: Listing | Images | None, stage: StageOne) -> None:

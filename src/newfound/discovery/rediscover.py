@@ -19,7 +19,15 @@ from newfound.discovery.edits import Edit
 from newfound.discovery.facts import About
 from newfound.discovery.folder import finished, refuse, working
 from newfound.discovery.looking import tell_skipped
-from newfound.discovery.plan import Source, check_labelled, check_model, expand_home, list_source, path_of
+from newfound.discovery.plan import (
+    Source,
+    check_labelled,
+    check_model,
+    check_not_over,
+    expand_home,
+    list_source,
+    path_of,
+)
 from newfound.discovery.refine import ReviewLesson, encoder_for, refine
 from newfound.discovery.result import Discovery
 from newfound.discovery.settings import Run, StageOne, check_device
@@ -68,7 +76,8 @@ def rediscover(
     count, else all.
     """
     about, output = About(command, began=time.perf_counter()), expand_home(output)
-    check_place(run, output)
+    home = run.home if isinstance(run, Discovery) else Path(run).expanduser()
+    check_not_over(output, () if home is None else (home,), "is the run that is learnt from")
     plan = plan_rediscovery(run, known=known, images=images, device=device, edits=edits)
     refuse(output, "discover", plan.settings, overwrite=overwrite, resume=resume)
     if (done := finished(output, "discover", plan.settings, last=DISCOVERY, resume=resume)) is not None:
@@ -120,14 +129,6 @@ def plan_rediscovery(
     kept: dict[str, Any] = {"continue": None if isinstance(run, Discovery) else path_of(run), "known": path_of(known)}
     kept |= {"images": path_of(images), "edits": len(said), "device": settings.device}
     return RediscoveryPlan(Discovery(found, said), told, settings, encoder, listing, labelled, kept)
-
-
-def check_place(run: str | Path | Discovery, output: Path | str | None) -> None:
-    """Refuse to write over the run that is learnt from: what an interruption left of it would be nothing."""
-    if isinstance(run, Discovery) or output is None:
-        return
-    if Path(run).expanduser().resolve() == Path(output).resolve():
-        raise InputError(f"{output} is the run that is learnt from. Needed: another place, so that it stays. Give -o.")
 
 
 def check_answers(told: Answers, edits: Sequence[Edit]) -> None:

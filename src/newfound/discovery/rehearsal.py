@@ -243,13 +243,18 @@ def choose_way(found: Rehearsal | None, encoder: Encoder, asked: Run) -> Way:
 
 
 def expect_of(found: Rehearsal, way: Way, *, mixed: bool, counted: bool) -> Expected | None:
-    """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried, with
-    the number of classes given.
+    """The accuracy to be expected of a way: as reported where it is the one that was taken, else as it was tried, and
+    less by as much as the one that was taken loses where the number of classes is `counted`.
     """
     trials = found.tried(mixed=mixed)
+    given, reported = (found.expected(mixed=mixed, counted=estimated) for estimated in (False, counted))
     if way == choose(trials, preferred_way(way.backbone)):
-        return found.expected(mixed=mixed, counted=counted)
+        return reported
     tried = next((trial for trial in trials if trial.way == way), None)
     if tried is None or not (mixed or found.apart):
         return None
-    return expect(tried.scores, [found.known if mixed else found.hidden] * len(tried.scores))
+    told = expect(tried.scores, [found.known if mixed else found.hidden] * len(tried.scores))
+    if told is None or given is None or reported is None:
+        return told
+    lost = given.accuracy - reported.accuracy
+    return told._replace(accuracy=told.accuracy - lost, least=told.least - lost, most=told.most - lost)

@@ -37,6 +37,11 @@ Which = SupportsIndex | str
 """A class by its number or its name; an image by its row or its name."""
 
 
+def several(which: Which | Iterable[Which]) -> Iterable[Which]:
+    """Several classes or images, where one may be said alone: the letters of its name are no more."""
+    return which if isinstance(which, Iterable) and not isinstance(which, str) else [which]
+
+
 @final
 class Discovery:
     """Classes found among unlabelled images, and all that people said of them.
@@ -82,6 +87,11 @@ class Discovery:
         return self._replay.now
 
     @property
+    def home(self) -> Path | None:
+        """The run folder that it was read from, or saved to."""
+        return self._home and self._home[0]
+
+    @property
     def journalled(self) -> bool:
         """Whether it lies in a folder of the present format, with a journal."""
         return self._journal is not None
@@ -108,12 +118,11 @@ class Discovery:
         """Give a class a name."""
         self._do("rename", classes=(self._number(which),), names=(name,))
 
-    def merge(self, which: Iterable[Which], *, force: bool = False) -> int:
+    def merge(self, which: Which | Iterable[Which], *, force: bool = False) -> int:
         """Make several classes one. It keeps number and name of the first: of known ones before those that somebody has
         named, of these before others. Two known ones, which labelled images tell apart, become one by `force` alone.
         """
-        each = [which] if isinstance(which, str) else which  # a column of `summary`, or an array, works too
-        numbers = dict.fromkeys(map(self._number, each))
+        numbers = dict.fromkeys(map(self._number, several(which)))  # a column of `summary`, or an array, works too
         known = [repr(self.classes.names[number]) for number in numbers if self.classes.kind(number) == "known"]
         if len(known) > 1 and not force:
             raise InputError(
@@ -154,21 +163,21 @@ class Discovery:
             )
         return sorted((rows[parts == part].tolist() for part in range(wanted)), key=len, reverse=True)
 
-    def move(self, images: Iterable[Which], to: Which) -> None:
+    def move(self, images: Which | Iterable[Which], to: Which) -> None:
         """Put images into a class."""
         self._do("move", classes=(self._number(to),), rows=self._rows(images))
 
-    def new_class(self, images: Iterable[Which], name: str | None = None) -> int:
+    def new_class(self, images: Which | Iterable[Which], name: str | None = None) -> int:
         """Make a class of some images. Returns its number."""
         made = self.classes.used + 1
         self._do("move", rows=self._rows(images), made=(made,), names=self._names(1) if name is None else (name,))
         return made
 
-    def set_aside(self, images: Iterable[Which]) -> None:
+    def set_aside(self, images: Which | Iterable[Which]) -> None:
         """Take images out of all classes; they count nowhere until they are moved to one."""
         self._do("set aside", rows=self._rows(images))
 
-    def accept(self, which: Which | None, above: float = 0.0, images: Iterable[Which] | None = None) -> int:
+    def accept(self, which: Which | None, above: float = 0.0, images: Which | Iterable[Which] | None = None) -> int:
         """Call images of a class right, or of all as guessed (None): above a confidence, or these. Returns how many.
 
         Unsure images and outliers are not above any confidence.
@@ -211,8 +220,7 @@ class Discovery:
         """Fold the new classes into the model as they are now (`learn.learn`); with `output`, write its folder."""
         from newfound.discovery.classifier import Classifier  # which discovers: each leads to the other
 
-        run = self._home and self._home[0]
-        return Classifier(teach(self.classes, output, run=run, images=images, merge=merge, overwrite=overwrite))
+        return Classifier(teach(self.classes, output, run=self.home, images=images, merge=merge, overwrite=overwrite))
 
     def export(self, to: str, place: str | Path, *, images: str | Path | None = None, link: bool = False) -> Path:
         """Write the classes for other tools (`export.FORMATS`) to a place where nothing is yet."""
@@ -335,10 +343,10 @@ class Discovery:
                 called.setdefault(word, {})[row] = None
         return called
 
-    def _rows(self, images: Iterable[Which]) -> tuple[int, ...]:
+    def _rows(self, images: Which | Iterable[Which]) -> tuple[int, ...]:
         """Rows of images that are told by row or by name."""
         rows: dict[int, None] = {}
-        for image in [images] if isinstance(images, str) else images:
+        for image in several(images):
             if not isinstance(image, str):
                 rows[index(image)] = None
                 continue

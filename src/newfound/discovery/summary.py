@@ -1,5 +1,7 @@
 """The table of classes as a person reads it: on one screen, whole where it matters."""
 
+import itertools
+from collections.abc import Iterable
 from html import escape
 from typing import final
 
@@ -60,17 +62,30 @@ class Summary(pd.DataFrame):
 
 def explain_gaps(now: Classes) -> list[str]:
     """Why some numbers are not in the table: a sentence for each reason, in which no name steers a terminal."""
-    found = now.found.numbers
-    empty = [f"{number} ({printable(name)})" for number, name in now.names.items() if not len(now.rows(number))]
-    ever = {*found, *range(max(found) + 1, now.used + 1)}
-    gone = [str(number) for number in sorted(ever - now.names.keys())]
-    before = [str(number) for number in sorted({*range(1, max(found))} - {*found})]
+    found, model = now.found.numbers, now.found.model
+    called = dict(zip(model.numbers, model.classes, strict=True)) if now.found.known else {}  # else numbers are its own
+    last = max(found)
     reasons = {
-        "No image is of": empty,
-        "Of classes of earlier runs, which the model does not have:": before,
-        "No class any more, merged or undone:": gone,
+        "No image is of": [_call(number, name) for number, name in now.names.items() if not len(now.rows(number))],
+        "Known, and not looked for:": [_call(number, called[number]) for number in sorted(called.keys() - {*found})],
+        "Of earlier runs, and no class now:": _gaps({*found, *called}, 1, last),
+        "No class any more, merged or undone:": [
+            *(str(number) for number in sorted({*found} - now.names.keys())),
+            *_gaps(now.names, last + 1, now.used),
+        ],
     }
     return [f"{why} {shorten(numbers)}." for why, numbers in reasons.items() if numbers]
+
+
+def _call(number: int, name: str) -> str:
+    return f"{number} ({printable(name)})"
+
+
+def _gaps(numbers: Iterable[int], first: int, last: int) -> list[str]:
+    """The whole numbers from the first to the last that are not among these, those in a row as 4–7."""
+    ends = [first - 1, *sorted(number for number in {*numbers} if first <= number <= last), last + 1]
+    rows = ((before + 1, after - 1) for before, after in itertools.pairwise(ends) if after - before > 1)
+    return [str(start) if start == end else f"{start}–{end}" for start, end in rows]
 
 
 def _fit(widths: list[int], able: list[bool]) -> list[int]:

@@ -112,7 +112,8 @@ def count(
     By what `sweep` saw of every number. Where it is known how the criteria err (`errors`) all three decide (`combine`),
     and four of five intervals are to hold the truth. Else one does, and the interval is a standard error to either
     side: of `pairs` that of a jackknife over the labelled classes, of the silhouette the numbers that do nearly as
-    well; a quarter of the estimate at least, half of it at most. No more than `most` are new, and none has no image.
+    well; a quarter of the estimate at least, half of it at most. No more than `most` are new, nor more than there are
+    unlabelled images.
     """
     found = sweep(unlabelled, labelled, labels, most=most, starts=starts, rows=rows, seed=seed, progress=progress)
     return _bound(_conclude(found, errors), most, len(unlabelled))

@@ -33,10 +33,7 @@ class Backbone(nn.Module, ABC):
 
     def turn(self, metric: Float[Tensor, "dim dim"]) -> None:
         """Give latents times this matrix from now on: a run's model gives them as classes were read."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot turn its latents, and classes are read where they are whitened. Give it a "
-            "method turn(metric) that multiplies them, in a buffer that is saved with it."
-        )
+        raise NotImplementedError(f"{type(self).__name__} cannot turn its latents.")
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:

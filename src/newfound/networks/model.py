@@ -172,8 +172,15 @@ class Model:
         self.used = max((self.used, *self.numbers))
 
     def __repr__(self) -> str:
-        network = OWN if self.pretrained is None else self.pretrained.backbone.name
-        return f"Model of {counted(len(self.classes), 'class', 'classes')}: {network} at {self.size} pixels"
+        return f"Model of {counted(len(self.classes), 'class', 'classes')}: {self.network} at {self.size} pixels"
+
+    @property
+    def network(self) -> str:
+        """What looks, as people call it; of a kind that no model folder has a word for its class."""
+        if self.pretrained is not None:
+            return self.pretrained.backbone.name
+        kinds = (kind for kind, cls in BACKBONES.items() if type(self.backbone) is cls)
+        return next(kinds, type(self.backbone).__name__)
 
     @property
     def recognisable(self) -> tuple[str, ...]:
@@ -235,10 +242,9 @@ def card(model: Model) -> str:
     """What a model folder holds and what it does not, for whoever is given it."""
     told = len(model.recognisable)
     names = "".join(f"* {name}\n" for name in map(_line, model.classes)) or "None.\n"
-    looks = "A small ResNet that learnt from labelled images"
+    looks = f"{model.network}, which learnt from labelled images"
     if model.pretrained is not None:
-        name = model.pretrained.backbone.name
-        looks = f"{name}, pretrained by others on other images, and a small adapter on its features"
+        looks = f"{model.network}, pretrained by others on other images, and a small adapter on its features"
     calibration = (
         "measured on these classes, some pretended to be new" if model.calibration else "measured on other images"
     )
@@ -345,15 +351,20 @@ def _about(folder: Path) -> dict:
     return about
 
 
-def _settings(backbone: Backbone) -> dict[str, Any]:
-    """What `_backbone` builds it from."""
+def kind_of(backbone: Backbone) -> str:
+    """What a model folder calls such a backbone; refused where it has no word for it."""
     kinds = [kind for kind, cls in BACKBONES.items() if type(backbone) is cls]
     if not kinds:
         raise InputError(
             f"A model folder has no word for a backbone of the class {type(backbone).__name__}. Needed: one of "
             f"{', '.join(BACKBONES)}. Give it a line in newfound.networks.model.BACKBONES."
         )
-    return {"kind": kinds[0]} | backbone.settings()
+    return kinds[0]
+
+
+def _settings(backbone: Backbone) -> dict[str, Any]:
+    """What `_backbone` builds it from."""
+    return {"kind": kind_of(backbone)} | backbone.settings()
 
 
 def _backbone(settings: dict[str, Any], weights: dict[str, Tensor]) -> Backbone:

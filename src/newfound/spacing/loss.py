@@ -94,7 +94,7 @@ class SpacingLoss(nn.Module):
         metric = (
             None
             if within_covariance is None or self.preset.whiten is None
-            else whitening(within_covariance, self.preset.whiten).to(self.prototypes)  # numpy's are of 64 bits
+            else whitening(torch.as_tensor(within_covariance), self.preset.whiten).to(self.prototypes)  # or numpy's
         )
         self.register_buffer("metric", metric)
         remembers = images > 0 and self.preset.swap is not None and self.preset.swap.memory > 0
@@ -151,7 +151,7 @@ class SpacingLoss(nn.Module):
         """The same, from latents in `space`."""
         if labels is None or self.preset.known == "k-means":
             labels = torch.full((len(z),), -1, device=z.device)
-        labels = labels.long()  # numpy's may be shorter numbers
+        labels = labels.long()  # made of numpy's they may be shorter numbers
         self.mixed.fill_(mixed)
         self.labelled_classes.fill_(int(labels.max()) + 1)
         self.reserved.fill_(0 if mixed else int(self.labelled_classes))

@@ -71,6 +71,11 @@ def check_labels(labels: Int[Tensor, " all"], classes: int, *, mixed: bool) -> N
             f"Labels tell of {known} known classes, and SpacingLoss has {classes} prototypes. Needed: one for every "
             f"class, known and novel{'' if mixed else ', so one more at least'}. Give `classes` the number of both."
         )
+    if not mixed and (free := int((labels < 0).sum())) < classes - known:
+        raise InputError(
+            f"SpacingLoss has {classes} prototypes, {classes - known} of them of novel classes, and starts with {free} "
+            "unlabelled latents. Needed: one for each of these at least. Give `start` those of unlabelled images too."
+        )
 
 
 class Update(NamedTuple):
