@@ -201,7 +201,7 @@ def test_what_is_reported_is_what_each_way_scores_with_known_classes_and_without
                 for share in (0.8, 1.25):
                     number = max(1, round(share * (hiding.known + hiding.hidden)) - hiding.known)
                     assert number != hiding.hidden
-                    miscounted.append(stage.score(hiding, told, pile, way.reading, 0, mixed=mixed, number=number))
+                    miscounted += stage.scores(hiding, told, pile, way.reading, 0, [number], mixed=mixed)
         found, kind = rehearsal._report(stage, taken, 0)._asdict(), "mixed" if mixed else "alone"
         assert found[kind] == expect(scores, classes)
         counted = expect([*scores, *miscounted], [*classes, *(number for number in classes for _ in range(2))])
@@ -405,7 +405,7 @@ def test_no_more_classes_are_looked_for_than_there_are_images_that_are_hidden(en
     stage = RehearsalSet.of(embedded("crowd", range(6), each=4), encoder)
     (hiding,) = stage.hidings("choose", 1, 0)
     told, pile = stage.latents(hiding, rehearsal.SHRINKS[0])
-    assert 0 < stage.score(hiding, told, pile, DISCRIMINANT, 0, mixed=mixed, number=999) < 1
+    assert 0 < stage.scores(hiding, told, pile, DISCRIMINANT, 0, [999], mixed=mixed)[0] < 1
 
 
 def test_a_discovery_that_counts_expects_what_counting_lets_expect(place, quick):

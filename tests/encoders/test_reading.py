@@ -6,7 +6,7 @@ import torch
 from newfound.discovery.settings import READINGS
 from newfound.encoders import embed, encoder_of
 from newfound.encoders.known import KnownPoints, compare, known_points
-from newfound.encoders.reading import READERS, read, read_by, read_discriminant, read_every, read_shifted
+from newfound.encoders.reading import READERS, read, read_by, read_discriminant, read_every, read_numbers, read_shifted
 from newfound.encoders.statistics import fit_statistics, refit_axes
 from newfound.functional.cluster import ClassSums
 from newfound.networks.pretrained import load_pretrained
@@ -129,3 +129,15 @@ def test_every_reading_has_a_reader_and_reading_all_at_once_reads_the_same():
         assert torch.equal(found.assignment, alone.assignment)
         assert torch.equal(found.centres, alone.centres)
     assert len({tuple(found.assignment.tolist()) for found in every.values()}) == 3  # each in its own way
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("held", [True, False])
+def test_some_numbers_of_classes_are_read_at_once_as_each_alone_is(reading, held):
+    points, labels = sphere(*PLACES[:2], wide=0.9), torch.arange(2).repeat_interleave(20)
+    known = KnownPoints(points, labels, torch.tensor([20, 20])) if held else None
+    z = sphere(*PLACES[1:], wide=0.9)
+    for new, found in zip((1, 3, 5), read_numbers(reading, z, (1, 3, 5), known, seed=1), strict=True):
+        alone = read_by(reading, z, new, known, seed=1)
+        assert torch.equal(found.assignment, alone.assignment)
+        assert torch.equal(found.centres, alone.centres)

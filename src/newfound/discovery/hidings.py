@@ -1,5 +1,6 @@
 """What rehearsals are played on: features of known classes, some of which are taken for unlabelled images."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from newfound.discovery.find import plan_training, state_problem
 from newfound.discovery.settings import Run
 from newfound.encoders.features import FeatureEncoder
 from newfound.encoders.known import KnownPoints
-from newfound.encoders.reading import read_by
+from newfound.encoders.reading import read_numbers
 from newfound.encoders.statistics import add_head
 from newfound.functional.axes import FEW, Axes, axes, main_axes, moments, power_normalised, squared
 from newfound.functional.geometry import covariance, means
@@ -120,21 +121,34 @@ class RehearsalSet:
         seed: int,
         *,
         mixed: bool = True,
-        number: int | None = None,
     ) -> float:
         """Accuracy on the images that were taken for unlabelled, by one assignment of clusters to classes; or on those
-        of hidden classes, where no image is of a known one (not `mixed`). So many classes (`number`) are looked for, by
-        default as many as are hidden, and never more than there are images.
+        of hidden classes, where no image is of a known one (not `mixed`). As many classes are looked for as are hidden.
         """
-        z, truth, new = F.normalize(pile, dim=1), hiding.truth, hiding.truth >= hiding.known
-        number = hiding.hidden if number is None else number
-        if not mixed:
-            found = read_by(reading, z[new], min(number, int(new.sum())), None, seed)
-            return gcd_accuracy(truth[new], found.assignment, 0).all
-        counts = torch.bincount(hiding.labels, minlength=hiding.known)
-        known = KnownPoints(F.normalize(told, dim=1), hiding.labels, counts)
-        found = read_by(reading, z, min(number, len(z)), known, seed)
-        return gcd_accuracy(truth, found.assignment, hiding.known).all
+        (found,) = RehearsalSet.scores(hiding, told, pile, reading, seed, (hiding.hidden,), mixed=mixed)
+        return found
+
+    @staticmethod
+    def scores(
+        hiding: Hiding,
+        told: Float[Tensor, "m dim"],
+        pile: Float[Tensor, "n dim"],
+        reading: str,
+        seed: int,
+        numbers: Sequence[int],
+        *,
+        mixed: bool = True,
+    ) -> list[float]:
+        """The same where so many classes are looked for, for each of some numbers; never more than there are images."""
+        z, truth, known = F.normalize(pile, dim=1), hiding.truth, None
+        if mixed:
+            counts = torch.bincount(hiding.labels, minlength=hiding.known)
+            known = KnownPoints(F.normalize(told, dim=1), hiding.labels, counts)
+        else:
+            new = truth >= hiding.known
+            z, truth = z[new], truth[new]
+        found = read_numbers(reading, z, [min(number, len(z)) for number in numbers], known, seed)
+        return [gcd_accuracy(truth, one.assignment, hiding.known if mixed else 0).all for one in found]
 
 
 def _join(hiding: Hiding, records: Float[Tensor, "n views few"]) -> FeatureDataset:

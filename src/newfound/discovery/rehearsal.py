@@ -146,12 +146,10 @@ def _report(stage: RehearsalSet, taken: dict[bool, Way], seed: int) -> Reported:
                     cheap = way.method == "kmeans"
                     latents[key] = stage.latents(hiding, way.shrink) if cheap else stage.trained(hiding, *key, seed)
                 kind, classes = ("mixed", every) if mixed else ("alone", hiding.hidden)
-                for share in (1.0, *MISCOUNTED):
-                    number = max(1, round(share * every) - hiding.known)
-                    found = stage.score(hiding, *latents[key], way.reading, seed, mixed=mixed, number=number)
-                    scores[f"{kind}_counted"].append((found, classes))
-                    if share == 1:
-                        scores[kind].append((found, classes))
+                numbers = [max(1, round(share * every) - hiding.known) for share in (1.0, *MISCOUNTED)]
+                found = stage.scores(hiding, *latents[key], way.reading, seed, numbers, mixed=mixed)
+                scores[kind].append((found[0], classes))
+                scores[f"{kind}_counted"] += [(score, classes) for score in found]
     return Reported(**{name: expect(*zip(*told, strict=True)) if told else None for name, told in scores.items()})
 
 

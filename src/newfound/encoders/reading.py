@@ -1,6 +1,7 @@
 """From latents to clusters: what is known is held, the rest is found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -27,16 +28,30 @@ def read(latents: Float[Tensor, "n dim"], new: int, known: ClassSums | None, see
     return found._replace(centres=found.centres[order], assignment=order.argsort()[found.assignment])
 
 
-def read_shifted(latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int) -> Clustering:
-    """The same after mean shift over neighbours, which known classes' points take part in.
+class Shifted(NamedTuple):
+    """Latents after mean shift, and known classes by their points after it."""
 
-    Centres are the means of what was assigned to each, as it lay before: other images are compared with those.
-    """
+    latents: Float[Tensor, "n dim"]
+    known: ClassSums | None
+
+
+def shift(latents: Float[Tensor, "n dim"], known: KnownPoints | None, seed: int) -> Shifted:
+    """Mean shift over neighbours, which known classes' points take part in."""
     points = latents[:0] if known is None else known.points
     moved = mean_shift(torch.cat([points, latents]), seed=seed)
     held = None if known is None else known._replace(points=moved[: len(points)]).sums()
-    found = read(moved[len(points) :], new, held, seed)
-    return _centre(found, latents, known)
+    return Shifted(moved[len(points) :], held)
+
+
+def read_shifted(
+    latents: Float[Tensor, "n dim"], new: int, known: KnownPoints | None, seed: int, moved: Shifted | None = None
+) -> Clustering:
+    """The same after mean shift (`moved`, where that was done already).
+
+    Centres are the means of what was assigned to each, as it lay before: other images are compared with those.
+    """
+    moved = moved or shift(latents, known, seed)
+    return _centre(read(moved.latents, new, moved.known, seed), latents, known)
 
 
 def read_discriminant(
@@ -95,6 +110,21 @@ def read_by(
 ) -> Clustering:
     """Clusters as one of `READERS` finds them; by k-means where nobody chose one."""
     return READERS.get(reading, read_kmeans)(latents, new, known, seed)
+
+
+def read_numbers(
+    reading: str, latents: Float[Tensor, "n dim"], numbers: Sequence[int], known: KnownPoints | None, seed: int
+) -> list[Clustering]:
+    """Clusters as one of `READERS` finds them, for some numbers of new classes; mean shift, the same for all, is done
+    once.
+    """
+    if reading not in (SHIFT, DISCRIMINANT):
+        return [read_by(reading, latents, new, known, seed) for new in numbers]
+    moved = shift(latents, known, seed)
+    found = [read_shifted(latents, new, known, seed, moved) for new in numbers]
+    if reading == SHIFT:
+        return found
+    return [read_discriminant(latents, new, known, seed, start) for new, start in zip(numbers, found, strict=True)]
 
 
 def read_every(
