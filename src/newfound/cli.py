@@ -153,8 +153,8 @@ def discover(
     if again is None:
         if lone := [f"--{name}" for name, value in (("images", images), ("edits", edits)) if value is not None]:
             raise InputError(
-                f"{' and '.join(lone)} say something of a reviewed run, and none was named. Say which (--continue), or "
-                "leave that out; images to search are --unlabelled."
+                f"{' and '.join(lone)} would change nothing where no reviewed run is gone on from. Say which run "
+                "(--continue), or leave that out; images to search are --unlabelled."
             )
         _discover(unlabelled, output, number, known, model, run, stage, truth=truth, overwrite=overwrite, resume=resume)
         return

@@ -257,13 +257,15 @@ def test_near_duplicates_are_told_by_the_most_typical_of_them_whatever_their_clu
 
 
 def test_an_outlier_is_no_example_of_its_class_however_few_are_to_be_unsure(monkeypatch):
-    lied, z = [], torch.cat([torch.randn(11, 2, generator=generator("z")), torch.full((1, 2), 40.0)])
-    clusters = Clusters(torch.arange(12) % 2, torch.eye(2), torch.tensor([6, 6]), unit=False)
-    calibration = Calibration(Logistic(1.0, 0.0), Logistic(1.0, 0.0), Logistic(50.0, 50.0))
-    monkeypatch.setattr(judging, "illustrate", lambda images, away, clusters, sure: (lied.append(sure), {}, {})[1:])
+    centres, told = 10 * torch.eye(3), []
+    z = centres.repeat(4, 1) + 0.1 * torch.randn(12, 3, generator=generator("z"))
+    z[11] = 1000
+    clusters = Clusters(torch.arange(12) % 3, centres, torch.tensor([4, 4, 4]), unit=False)
+    calibration = Calibration(Logistic(1.0, 0.0), Logistic(1.0, 0.0), Logistic(5.0, 0.0))
+    monkeypatch.setattr(judging, "illustrate", lambda images, away, clusters, sure: (told.append(sure), {}, {})[1:])
     judged = judge_images(UNLABELLED, z, clusters, calibration, None, 0.05)
-    assert judged.outlier.gt(0.5).any()
-    assert not (lied[0] & judged.outlier.gt(0.5)).any()
+    assert (judged.outlier > 0.5).nonzero()[:, 0].tolist() == [11]
+    assert told[0].tolist() == [True] * 11 + [False]
 
 
 def test_references_are_the_labelled_images_nearest_the_mean_of_their_class():

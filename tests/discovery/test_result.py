@@ -84,7 +84,7 @@ def test_a_name_that_no_file_can_hold_is_refused_before_anything_is_said(made, t
     made.save(tmp_path)
     with pytest.raises(InputError, match=r"'Ren\\udce9' is not valid text\. Needed: .*UTF-8"):
         Discovery.load(tmp_path, by="Ren\udce9")
-    with pytest.raises(InputError, match="no text"):
+    with pytest.raises(InputError, match=r"no valid text\. Needed: .*UTF-8"):
         made.rename(FIRST, "caf\udce9")
     made.save(tmp_path)
     assert not read_edits(tmp_path)
@@ -395,7 +395,7 @@ def test_what_a_discovery_is_made_of_prints_on_a_line(made, tmp_path):
         assert len(repr(value).splitlines()) == 1
         assert len(repr(value)) <= 120
     assert repr(made.found) == "Found: 5 clusters in 44 images"
-    assert repr(made.found.model) == "Model of 2 classes: small-resnet-18 at 28 pixels"
+    assert repr(made.found.model) == "Model of 2 classes: adapter at 28 pixels"
     assert repr(made.classes) == "Classes of 44 images: 1: 'cat', 2: 'new-1', 3: 'new-2' and 2 more"
     assert repr(made.found.listing) == "Listing of 44 images from memory, 0 left out"
 
