@@ -133,7 +133,7 @@ def test_the_readme_s_example_runs(made, tmp_path, monkeypatch):
     monkeypatch.setattr(newfound, "discover", lambda **given: Discovery(made.found), raising=False)
     monkeypatch.setattr(Discovery, "predict", lambda run, images: asked.append(images))
     exec(code, {})
-    assert [*Discovery.load("run").summary()["class"]] == ["crab", "sea pen", "new-2"]
+    assert [*Discovery.load("run3").summary()["class"]] == ["crab", "sea pen", "new-2"]
     assert asked == ["photos/more"]
 
 

@@ -232,8 +232,8 @@ def test_the_number_of_a_class_that_was_undone_is_not_given_to_another(found):
     ("edit", "why"),
     [
         (Edit("rename", (9,), names=("a",)), r"no class 9; there are 1, 2, 3, 4, 5"),
-        (Edit("rename", (FIRST,), names=(" \t",)), "empty name"),
-        (Edit("rename", (FIRST,), names=("caf\udce9",)), r"'caf\\udce9' is an empty name, or no text"),
+        (Edit("rename", (FIRST,), names=(" \t",)), "is empty"),
+        (Edit("rename", (FIRST,), names=("caf\udce9",)), r"'caf\\udce9' is empty, or not valid text"),
         (
             Edit("rename", (FIRST,), names=("cat",)),
             "another class's name, of number 1. Take another; merge",

@@ -57,7 +57,7 @@ def test_where_gcd_finds_no_new_class_one_is_looked_for_and_that_is_said(model, 
     found = how_many(model, none, KNOWN, 0, "gcd")
     assert found.estimates["accuracy"] == 15
     assert (found.novel, found.least, found.most) == (1, 16, 16)
-    said = "labelled images find their classes again best with none, and one is looked for at least"
+    said = "labelled images find their classes again best with no new class, and one is looked for at least"
     assert explain(found).startswith(f"1 new, estimated: {said}; by silhouette ")
 
 

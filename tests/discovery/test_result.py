@@ -84,7 +84,7 @@ def test_a_name_that_no_file_can_hold_is_refused_before_anything_is_said(made, t
     made.save(tmp_path)
     with pytest.raises(InputError, match=r"'Ren\\udce9' is not valid text\. Needed: .*UTF-8"):
         Discovery.load(tmp_path, by="Ren\udce9")
-    with pytest.raises(InputError, match=r"no valid text\. Needed: .*UTF-8"):
+    with pytest.raises(InputError, match="or not valid text"):
         made.rename(FIRST, "caf\udce9")
     made.save(tmp_path)
     assert not read_edits(tmp_path)

@@ -326,10 +326,8 @@ def _check_names(now: Classes, edit: Edit) -> None:
     """Refuse names that are empty or that no file can hold, or another class's."""
     others = {name for number, name in now.names.items() if edit.action != "rename" or number not in edit.classes}
     for name in edit.names:
-        if not name.strip():
-            raise InputError(f"{name!r} is an empty name; give the class one that people can see.")
-        if not is_text(name):
-            raise InputError(f"The name {name!r} is no valid text. Needed: one that edits can hold. Write it in UTF-8.")
+        if not name.strip() or not is_text(name):
+            raise InputError(f"{name!r} is empty, or not valid text; give the class a name that people can see.")
         if name in others:
             taken = next(number for number, other in now.names.items() if other == name)
             both = f"merge([{taken}, {edit.classes[0]}])" if edit.action == "rename" else "merge"

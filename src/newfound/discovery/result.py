@@ -25,6 +25,7 @@ from newfound.discovery.pages import render_report
 from newfound.discovery.replay import Replay, rebase
 from newfound.discovery.summary import Summary, explain_gaps
 from newfound.discovery.tables import measure, named_confidence, tabulate_assignments, tabulate_classes
+from newfound.discovery.which import Called, Which, find_rows, name_images, several
 from newfound.errors import InputError, counted, is_text, shorten
 from newfound.functional.cluster import kmeans
 from newfound.functional.names import is_counted
@@ -32,14 +33,6 @@ from newfound.types import generator
 
 if TYPE_CHECKING:
     from newfound.discovery.classifier import Classifier
-
-Which = SupportsIndex | str
-"""A class by its number or its name; an image by its row or its name."""
-
-
-def several(which: Which | Iterable[Which]) -> Iterable[Which]:
-    """Several classes or images, where one may be said alone: the letters of its name are no more."""
-    return which if isinstance(which, Iterable) and not isinstance(which, str) else [which]
 
 
 @final
@@ -335,24 +328,8 @@ class Discovery:
         return self.classes.free_names(count)
 
     @cached_property
-    def _called(self) -> dict[str, dict[int, None]]:
-        """The rows that each name means: that of a file, of all boxes in it; with its place, of a box."""
-        called: dict[str, dict[int, None]] = {}
-        for row, name in enumerate(self.found.listing.names):
-            for word in (name, self.found.caption(row)):
-                called.setdefault(word, {})[row] = None
-        return called
+    def _called(self) -> Called:
+        return name_images(self.found)
 
     def _rows(self, images: Which | Iterable[Which]) -> tuple[int, ...]:
-        """Rows of images that are told by row or by name."""
-        rows: dict[int, None] = {}
-        for image in several(images):
-            if not isinstance(image, str):
-                rows[index(image)] = None
-                continue
-            if image not in self._called:
-                raise InputError(f"There is no image called {image!r}. Give a path as `assignments` has it, or a row.")
-            rows |= self._called[image]
-        if not rows:
-            raise InputError("No image was given. Give one at least, by its row or its path.")
-        return tuple(rows)
+        return find_rows(self._called, images)
