@@ -208,6 +208,7 @@ EVIDENCE = {
     "verdicts": evidence.verdicts,
     "means": evidence.means,
     "hours": evidence.hours_table,
+    "added": evidence.added_gains,
 }
 REVIEWING = {
     "verdict": reviewing.verdict,

@@ -13,8 +13,8 @@ from newfound.benchmark.stages import origin_of
 from newfound.errors import InputError
 
 RESULTS = Path(__file__).parents[2] / "results"
-FILES = sorted(RESULTS.glob("*-stage-*-cpu.json"))
-by_file = pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+FILES = sorted(RESULTS.rglob("*-stage-*-cpu.json"))
+by_file = pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}/{path.stem}" for path in FILES])
 
 INDENTED = [*FILES, *sorted(RESULTS.glob("continual-*.json")), *sorted(RESULTS.glob("evidence-*.json"))]
 IN_LINES = [*sorted(RESULTS.glob("review-*.json")), RESULTS / "continue.json"]

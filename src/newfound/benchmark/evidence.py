@@ -14,7 +14,7 @@ from newfound.benchmark.results import add, has, read
 from newfound.benchmark.rows import WHITENED
 from newfound.benchmark.run import Table, benchmark, locate_data
 from newfound.benchmark.small import SETS, learn_known, run_row
-from newfound.benchmark.summary import NOT_RUN, cell, flat, interval, markdown, paired, spread
+from newfound.benchmark.summary import NOT_RUN, cell, flat, gains, interval, markdown, paired, spread
 from newfound.console import Progress, retitle, silent
 from newfound.discovery.facts import versions
 from newfound.discovery.scoring import PIXELS, TITLES
@@ -76,6 +76,9 @@ def _large(dataset: str, split: str, seeds: tuple[int, ...]) -> Part:
 
 HOURS = Table("two-stage", "cifar10", "5-5", "hours")
 """The table of what a laptop can do in an evening."""
+
+ADDED = Table("single-stage", "cifar10", "5-5", "cpu")
+"""The table of methods that ours is added to; in a folder of its own, where each begins with its host's latents."""
 
 FRESH = (1, 2, 3, 4, 5)
 """Seeds of small sets: 0 is that of the demonstration, from 100 on they serve for choosing."""
@@ -295,6 +298,11 @@ def hours_curves(folder: Path) -> list[tuple[str, list[Curve]]]:
     """Accuracy against minutes, at the budget of hours."""
     found = against_minutes(read(folder / f"{HOURS.name}.json")["rows"], TITLES)
     return [("CIFAR-10, five classes known", found)] if found else []
+
+
+def added_gains(folder: Path) -> str:
+    """What ours gives to methods that it is added to in one stage, in Markdown."""
+    return gains(read(folder / "added" / f"{ADDED.name}.json"))
 
 
 def _score(scores: dict[str, Any] | None) -> str:
