@@ -153,7 +153,7 @@ def discover(
     if again is None:
         if lone := [f"--{name}" for name, value in (("images", images), ("edits", edits)) if value is not None]:
             raise InputError(
-                f"{' and '.join(lone)} would change nothing where no reviewed run is gone on from. Say which run "
+                f"{' and '.join(lone)} would change nothing without a reviewed run to go on from. Say which "
                 "(--continue), or leave that out; images to search are --unlabelled."
             )
         _discover(unlabelled, output, number, known, model, run, stage, truth=truth, overwrite=overwrite, resume=resume)

@@ -35,6 +35,7 @@ SEQUENCES = (
 """Where the paper's fifth section is put to the test."""
 
 CONTINUAL = "newfound benchmark continual --dataset cifar100"
+"""What makes rows of it, where none was run."""
 
 LOWER, UPPER = "finetune", "all-labels"
 """Rows of a sequence that ours lies between."""

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from newfound import methods
 from newfound.data.collection import Collection
 from newfound.data.leaks import check_apart
@@ -163,10 +165,7 @@ def check_backbone(model: Model | None, output: str | Path | None) -> None:
     if output is not None:
         kind_of(model.backbone)
     if model.known is not None and model.pretrained is None and type(model.backbone).turn is Backbone.turn:
-        raise InputError(
-            f"{type(model.backbone).__name__} cannot turn its latents, and classes are read where they are whitened. "
-            "Needed: a method turn(metric) that multiplies them, in a buffer that is saved with it."
-        )
+        model.backbone.turn(torch.eye(model.backbone.dim))  # which refuses, and says what is needed
 
 
 def check_not_over(output: str | Path | None, read: Iterable[Path], what: str) -> None:

@@ -66,8 +66,8 @@ def explain_gaps(now: Classes) -> list[str]:
     called = dict(zip(model.numbers, model.classes, strict=True)) if now.found.known else {}  # else numbers are its own
     last = max(found)
     reasons = {
-        "No image is of": [_call(number, name) for number, name in now.names.items() if not len(now.rows(number))],
-        "Known, and not looked for:": [_call(number, called[number]) for number in sorted(called.keys() - {*found})],
+        "No image is of": [_caption(number, name) for number, name in now.names.items() if not len(now.rows(number))],
+        "Known, and not looked for:": [_caption(number, called[number]) for number in sorted(called.keys() - {*found})],
         "Of earlier runs, and no class now:": _gaps({*found, *called}, 1, last),
         "No class any more, merged or undone:": [
             *(str(number) for number in sorted({*found} - now.names.keys())),
@@ -77,7 +77,7 @@ def explain_gaps(now: Classes) -> list[str]:
     return [f"{why} {shorten(numbers)}." for why, numbers in reasons.items() if numbers]
 
 
-def _call(number: int, name: str) -> str:
+def _caption(number: int, name: str) -> str:
     return f"{number} ({printable(name)})"
 
 

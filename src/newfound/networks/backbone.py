@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from newfound.errors import InputError
 from newfound.types import Latents
 
 
@@ -33,7 +34,10 @@ class Backbone(nn.Module, ABC):
 
     def turn(self, metric: Float[Tensor, "dim dim"]) -> None:
         """Give latents times this matrix from now on: a run's model gives them as classes were read."""
-        raise NotImplementedError(f"{type(self).__name__} cannot turn its latents.")
+        raise InputError(
+            f"{type(self).__name__} cannot turn its latents, and classes are read where they are whitened. Needed: a "
+            "method turn(metric) that multiplies them, in a buffer that is saved with it."
+        )
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:

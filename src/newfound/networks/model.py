@@ -179,8 +179,7 @@ class Model:
         """What looks, as people call it; of a kind that no model folder has a word for its class."""
         if self.pretrained is not None:
             return self.pretrained.backbone.name
-        kinds = (kind for kind, cls in BACKBONES.items() if type(self.backbone) is cls)
-        return next(kinds, type(self.backbone).__name__)
+        return _word_for(self.backbone) or type(self.backbone).__name__
 
     @property
     def recognisable(self) -> tuple[str, ...]:
@@ -353,13 +352,16 @@ def _about(folder: Path) -> dict:
 
 def kind_of(backbone: Backbone) -> str:
     """What a model folder calls such a backbone; refused where it has no word for it."""
-    kinds = [kind for kind, cls in BACKBONES.items() if type(backbone) is cls]
-    if not kinds:
+    if (kind := _word_for(backbone)) is None:
         raise InputError(
             f"A model folder has no word for a backbone of the class {type(backbone).__name__}. Needed: one of "
             f"{', '.join(BACKBONES)}. Give it a line in newfound.networks.model.BACKBONES."
         )
-    return kinds[0]
+    return kind
+
+
+def _word_for(backbone: Backbone) -> str | None:
+    return next((kind for kind, cls in BACKBONES.items() if type(backbone) is cls), None)
 
 
 def _settings(backbone: Backbone) -> dict[str, Any]:

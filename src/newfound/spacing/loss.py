@@ -94,7 +94,7 @@ class SpacingLoss(nn.Module):
         metric = (
             None
             if within_covariance is None or self.preset.whiten is None
-            else whitening(torch.as_tensor(within_covariance), self.preset.whiten).to(self.prototypes)  # or numpy's
+            else whitening(within_covariance, self.preset.whiten).to(self.prototypes)  # of 64 bits, made of numpy's
         )
         self.register_buffer("metric", metric)
         remembers = images > 0 and self.preset.swap is not None and self.preset.swap.memory > 0
